@@ -1,0 +1,349 @@
+//! What the user declares of a component, and the routes that follow from it.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use crate::{
+    error::{Error, Result},
+    label::{Encoding, Label},
+    row::Row,
+    sinks::{Message, Route},
+};
+
+/// The most labels of one component: a row's routes are kept as the bits of a word.
+const MOST_LABELS: usize = 64;
+
+/// One entity collection and the events that are published of it.
+///
+/// ```
+/// use toa_outbox::{Component, Label};
+///
+/// let pots = Component::new("tea", "pots").labels(Label::system());
+/// ```
+#[derive(Clone, Debug)]
+pub struct Component {
+    namespace: String,
+    name: String,
+    collection: Option<String>,
+    outbox: Option<String>,
+    exchange: String,
+    labels: Vec<Label>,
+    encoding: Encoding,
+    mandatory: bool,
+    headers: BTreeMap<String, String>,
+}
+
+impl Component {
+    /// A component `<namespace>.<name>` without labels: nothing of it is published until
+    /// [`labels`](Self::labels) says what. Its entities are in the collection `<namespace>_<name>`.
+    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            namespace: namespace.into(),
+            name: name.into(),
+            collection: None,
+            outbox: None,
+            exchange: "{namespace}.{name}.{label}".into(),
+            labels: Vec::new(),
+            encoding: Encoding::default(),
+            mandatory: false,
+            headers: BTreeMap::new(),
+        }
+    }
+
+    /// The collection its entities are in. Default `<namespace>_<name>`.
+    pub fn collection(mut self, name: impl Into<String>) -> Self {
+        self.collection = Some(name.into());
+        self
+    }
+
+    /// The collection its rows are in. Default `<collection>_outbox`.
+    pub fn outbox(mut self, name: impl Into<String>) -> Self {
+        self.outbox = Some(name.into());
+        self
+    }
+
+    /// Adds labels; at most 64 in all, each name once.
+    pub fn labels(mut self, labels: impl IntoIterator<Item = Label>) -> Self {
+        self.labels.extend(labels);
+        self
+    }
+
+    /// How message bodies are encoded. Default [`Encoding::Json`].
+    pub fn encoding(mut self, encoding: Encoding) -> Self {
+        self.encoding = encoding;
+        self
+    }
+
+    /// The name of a label's exchange, with `{namespace}`, `{name}` and `{label}` filled in. Default
+    /// `{namespace}.{name}.{label}`.
+    pub fn exchange(mut self, template: impl Into<String>) -> Self {
+        self.exchange = template.into();
+        self
+    }
+
+    /// Whether a message that no queue takes counts as not sent, and waits. Default no: a fanout
+    /// without a queue accepts.
+    pub fn mandatory(mut self, mandatory: bool) -> Self {
+        self.mandatory = mandatory;
+        self
+    }
+
+    /// Adds a header to every message.
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.headers.insert(name.into(), value.into());
+        self
+    }
+
+    /// `<namespace>.<name>`.
+    pub(crate) fn id(&self) -> String {
+        format!("{}.{}", self.namespace, self.name)
+    }
+
+    /// The environment variable that lists which of the labels something consumes.
+    pub(crate) fn variable(&self) -> String {
+        let id = format!("TOA_EVENTS_{}_{}", self.namespace, self.name);
+        id.to_uppercase().replace(['-', '.'], "_")
+    }
+
+    pub(crate) fn entities(&self) -> String {
+        let default = || format!("{}_{}", self.namespace, self.name);
+        self.collection.clone().unwrap_or_else(default)
+    }
+
+    pub(crate) fn rows(&self) -> String {
+        let default = || format!("{}_outbox", self.entities());
+        self.outbox.clone().unwrap_or_else(default)
+    }
+
+    /// Checks the declaration and works out the routes of the labels in `consumed`; none: of all.
+    pub(crate) fn routes(&self, consumed: Option<&[String]>) -> Result<Routes> {
+        self.check(consumed)?;
+        let wanted = |label: &&Label| {
+            consumed.is_none_or(|names| names.iter().any(|name| name == label.name()))
+        };
+        let routes = self.labels.iter().filter(wanted).map(|label| Rendering {
+            name: format!("amqp/{}", label.name()),
+            label: label.clone(),
+            route: Arc::new(self.route(label)),
+        });
+        Ok(Routes {
+            encoding: self.encoding,
+            all: routes.collect(),
+        })
+    }
+
+    fn route(&self, label: &Label) -> Route {
+        let exchange = self
+            .exchange
+            .replace("{namespace}", &self.namespace)
+            .replace("{name}", &self.name)
+            .replace("{label}", label.name());
+        Route {
+            component: self.id(),
+            label: label.name().to_owned(),
+            exchange,
+            content_type: self.encoding.content_type(),
+            mandatory: self.mandatory,
+            headers: self.headers.clone(),
+        }
+    }
+
+    fn check(&self, consumed: Option<&[String]>) -> Result<()> {
+        let wrong = |problem: String| {
+            let component = self.id();
+            Err(Error::Component { component, problem })
+        };
+        if self.namespace.is_empty() || self.name.is_empty() {
+            return wrong("namespace and name must not be empty".into());
+        }
+        for name in [self.entities(), self.rows()] {
+            if let Some(problem) = unusable_collection(&name) {
+                return wrong(format!("{name:?} cannot be a collection: {problem}"));
+            }
+        }
+        if self.rows() == self.entities() {
+            return wrong("rows and entities must be in different collections".into());
+        }
+        if self.labels.len() > MOST_LABELS {
+            return wrong(format!(
+                "{} labels, at most {MOST_LABELS}",
+                self.labels.len()
+            ));
+        }
+        let mut seen = std::collections::HashSet::new();
+        for label in &self.labels {
+            if label.name().is_empty() || label.name().contains(char::is_whitespace) {
+                return wrong(format!("label {:?} must be a word", label.name()));
+            }
+            if !seen.insert(label.name()) {
+                return wrong(format!("label {:?} is declared twice", label.name()));
+            }
+        }
+        match consumed.and_then(|names| names.iter().find(|name| !seen.contains(name.as_str()))) {
+            Some(stranger) => wrong(format!(
+                "{} lists {stranger:?}, which is not declared; declared are {:?}",
+                self.variable(),
+                self.labels.iter().map(Label::name).collect::<Vec<_>>()
+            )),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The server's rules for collection names, as far as they make a name unusable here.
+/// <https://www.mongodb.com/docs/manual/reference/limits/#naming-restrictions>
+fn unusable_collection(name: &str) -> Option<&'static str> {
+    if name.is_empty() {
+        Some("it is empty")
+    } else if name.contains(['$', '\0']) {
+        Some("it contains $ or a null character")
+    } else if name.starts_with("system.") {
+        Some("it starts with system.")
+    } else if name.starts_with('.') || name.ends_with('.') {
+        Some("it starts or ends with a dot")
+    } else if name.len() > 200 {
+        Some("it is longer than 200 bytes")
+    } else {
+        None
+    }
+}
+
+/// Every route of a component, in declared order.
+#[derive(Debug)]
+pub(crate) struct Routes {
+    pub(crate) encoding: Encoding,
+    pub(crate) all: Vec<Rendering>,
+}
+
+/// One label to one sink.
+#[derive(Debug)]
+pub(crate) struct Rendering {
+    /// `<sink>/<label>`, as it stands in a row's `outstanding`.
+    pub(crate) name: String,
+    pub(crate) label: Label,
+    pub(crate) route: Arc<Route>,
+}
+
+impl Rendering {
+    /// The message of this route for `row`.
+    pub(crate) fn message(&self, row: &Row, body: Vec<u8>) -> Message {
+        let made = row.id.time().unwrap_or(row.pending);
+        Message {
+            row: row.id.to_string(),
+            time: u64::try_from(made / 1000).ok(),
+            body,
+            route: self.route.clone(),
+        }
+    }
+}
+
+/// A set of a component's routes, a bit each in declared order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct Done(u64);
+
+impl Done {
+    pub(crate) fn insert(&mut self, index: usize) {
+        self.0 |= 1 << index;
+    }
+
+    pub(crate) fn contains(self, index: usize) -> bool {
+        self.0 & (1 << index) != 0
+    }
+
+    pub(crate) fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    pub(crate) fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+}
+
+impl Routes {
+    /// The routes a row no longer owes according to what it says itself.
+    pub(crate) fn done(&self, outstanding: Option<&[String]>) -> Done {
+        let mut done = Done::default();
+        if let Some(owed) = outstanding {
+            for (index, rendering) in self.all.iter().enumerate() {
+                if !owed.contains(&rendering.name) {
+                    done.insert(index);
+                }
+            }
+        }
+        done
+    }
+
+    /// All of them.
+    pub(crate) fn whole(&self) -> Done {
+        let mut whole = Done::default();
+        (0..self.all.len()).for_each(|index| whole.insert(index));
+        whole
+    }
+
+    /// The names of the routes in `done`.
+    pub(crate) fn names(&self, done: Done) -> Vec<&str> {
+        let named = self.all.iter().enumerate();
+        named
+            .filter(|(index, _)| done.contains(*index))
+            .map(|(_, rendering)| rendering.name.as_str())
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pots() -> Component {
+        Component::new("tea", "pots").labels(Label::system())
+    }
+
+    fn problem(component: &Component, consumed: Option<&[String]>) -> String {
+        component.routes(consumed).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn names_follow_from_the_component() {
+        let routes = pots().routes(None).unwrap();
+        assert_eq!(pots().rows(), "tea_pots_outbox");
+        assert_eq!(routes.all[0].route.exchange, "tea.pots.created");
+        assert_eq!(routes.all[0].name, "amqp/created");
+        assert_eq!(
+            Component::new("my-tea", "old.pots").variable(),
+            "TOA_EVENTS_MY_TEA_OLD_POTS"
+        );
+    }
+
+    #[test]
+    fn only_what_is_consumed_is_a_route() {
+        let only = ["deleted".to_owned()];
+        let routes = pots().routes(Some(&only)).unwrap();
+        assert_eq!(routes.names(routes.done(Some(&[]))), ["amqp/deleted"]);
+        assert!(pots().routes(Some(&[])).unwrap().all.is_empty());
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_refused() {
+        let stranger = ["boild".to_owned()];
+        assert!(problem(&pots(), Some(&stranger)).contains("\"boild\""));
+        assert!(problem(&pots().labels([Label::created()]), None).contains("twice"));
+        assert!(problem(&pots().outbox("tea_pots"), None).contains("different"));
+        for name in ["", "a$b", "system.x", ".a", "a."] {
+            assert!(
+                problem(&pots().outbox(name), None).contains("collection"),
+                "{name}"
+            );
+        }
+        let many = (0..65).map(|n| Label::new(format!("label-{n}")));
+        assert!(problem(&Component::new("a", "b").labels(many), None).contains("65"));
+    }
+
+    #[test]
+    fn a_row_owes_what_it_says_it_owes() {
+        let routes = pots().routes(None).unwrap();
+        let owed = ["amqp/updated".to_owned(), "elsewhere/updated".to_owned()];
+        let done = routes.done(Some(&owed));
+        assert_eq!(routes.names(done), ["amqp/created", "amqp/deleted"]);
+        assert_ne!(done, routes.whole());
+        assert!(routes.done(None).is_empty());
+    }
+}

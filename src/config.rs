@@ -1,0 +1,332 @@
+//! Settings: the only reader of the environment.
+//!
+//! A value that cannot be used is an error that names the setting, where it came from, what it was and
+//! what is expected; never a silent fallback. A `TOA_OUTBOX_*` name that does not exist is one too.
+
+use std::{collections::HashMap, fmt, time::Duration};
+
+use crate::{
+    error::{Error, Result},
+    lane::Slot,
+};
+
+const PREFIX: &str = "TOA_OUTBOX_";
+const EVENTS: &str = "TOA_EVENTS_";
+
+/// Every setting of this crate. Start from [`Settings::default`] or [`Settings::from_env`] and change
+/// fields.
+///
+/// ```
+/// # use std::time::Duration;
+/// use toa_outbox::Settings;
+///
+/// let settings = Settings { interval: Duration::from_secs(1), ..Settings::default() };
+/// assert_eq!(settings.gap(), Duration::from_secs(3));
+/// ```
+#[derive(Clone)]
+pub struct Settings {
+    /// Where the rows are, a MongoDB connection string; for the command line, a library is handed a
+    /// database. `TOA_OUTBOX_MONGODB`.
+    pub mongodb: Option<String>,
+    /// The database the rows are in; as above. `TOA_OUTBOX_DATABASE`.
+    pub database: Option<String>,
+    /// Where messages go: AMQP URIs, tried in turn. `TOA_OUTBOX_AMQP`, space-separated.
+    pub amqp: Vec<String>,
+    /// One cycle of the pump, at least 10 ms, default 5 s. [`gap`](Self::gap) follows from it.
+    /// `TOA_OUTBOX_INTERVAL`, milliseconds.
+    pub interval: Duration,
+    /// Rows one read brings back, 1 to 10 000, default 200. `TOA_OUTBOX_BATCH`.
+    pub batch: u32,
+    /// How long a published row is kept, whole seconds, default a day; zero: for ever, without a TTL
+    /// index. `TOA_OUTBOX_RETENTION`, seconds.
+    pub retention: Duration,
+    /// Whether only the pump delivers, default no: a committed row is published at once.
+    /// `TOA_OUTBOX_DEFER`, 0 or 1.
+    pub defer: bool,
+    /// Publications in flight per sink, 1 to 100 000, default 1000. Ten times as many ids are
+    /// remembered. `TOA_OUTBOX_INFLIGHT`.
+    pub inflight: u32,
+    /// The lanes this replica pumps, default all of them. Two replicas of one component must not be
+    /// given slots that overlap. `TOA_OUTBOX_SLOT`, `i/n`.
+    pub slot: Slot,
+    /// Whether collection and indexes are created at start, default yes. `TOA_OUTBOX_ENSURE`, 0 or 1.
+    pub ensure: bool,
+    /// The labels of a component that something consumes, by the variable's name; absent: all that are
+    /// declared. `TOA_EVENTS_<NAMESPACE>_<NAME>`, space-separated; `-` and `.` in names are `_` here.
+    pub events: HashMap<String, Vec<String>>,
+    /// How long a transaction is retried before its error is handed to the caller, default 120 s as the
+    /// drivers have it. Not a time limit for the transaction's body.
+    pub deadline: Duration,
+    /// How long a confirm may stay away on a connection that is not blocked before its channel is
+    /// rebuilt and the message counts as not sent, default 60 s.
+    pub confirm_timeout: Duration,
+    /// How long a shutdown waits for what is in flight, default 10 s.
+    pub grace: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            mongodb: None,
+            database: None,
+            amqp: Vec::new(),
+            interval: Duration::from_secs(5),
+            batch: 200,
+            retention: Duration::from_secs(86_400),
+            defer: false,
+            inflight: 1000,
+            slot: Slot::WHOLE,
+            ensure: true,
+            events: HashMap::new(),
+            deadline: Duration::from_secs(120),
+            confirm_timeout: Duration::from_secs(60),
+            grace: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Written by hand so that credentials in connection strings do not appear.
+impl fmt::Debug for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Settings")
+            .field("mongodb", &self.mongodb.as_ref().map(|_| "…"))
+            .field("database", &self.database)
+            .field("amqp", &format_args!("{} nodes", self.amqp.len()))
+            .field("interval", &self.interval)
+            .field("batch", &self.batch)
+            .field("retention", &self.retention)
+            .field("defer", &self.defer)
+            .field("inflight", &self.inflight)
+            .field("slot", &self.slot)
+            .field("ensure", &self.ensure)
+            .field("events", &self.events)
+            .field("deadline", &self.deadline)
+            .field("confirm_timeout", &self.confirm_timeout)
+            .field("grace", &self.grace)
+            .finish()
+    }
+}
+
+impl Settings {
+    /// The defaults, overridden by what the environment says.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] for a value that cannot be used, and for a `TOA_OUTBOX_*` name that does not
+    /// exist.
+    pub fn from_env() -> Result<Self> {
+        // What is not UTF-8 cannot be the name of one of ours.
+        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
+            Some((
+                name.into_string().ok()?,
+                value.to_string_lossy().into_owned(),
+            ))
+        };
+        Self::from_vars(std::env::vars_os().filter_map(text))
+    }
+
+    fn from_vars(vars: impl Iterator<Item = (String, String)>) -> Result<Self> {
+        let mut settings = Self::default();
+        for (name, value) in vars {
+            if let Some(key) = name.strip_prefix(PREFIX) {
+                settings.set(key, &value)?;
+            } else if name.starts_with(EVENTS) {
+                let labels = value.split_whitespace().map(str::to_owned).collect();
+                settings.events.insert(name, labels);
+            }
+        }
+        Ok(settings)
+    }
+
+    fn set(&mut self, key: &str, value: &str) -> Result<()> {
+        let read = Reading { key, value };
+        match key {
+            "MONGODB" => self.mongodb = Some(value.to_owned()),
+            "DATABASE" => self.database = Some(value.to_owned()),
+            "AMQP" => self.amqp = value.split_whitespace().map(str::to_owned).collect(),
+            "INTERVAL" => self.interval = Duration::from_millis(read.number()?),
+            "BATCH" => self.batch = read.number()?,
+            "RETENTION" => self.retention = Duration::from_secs(read.number()?),
+            "DEFER" => self.defer = read.switch()?,
+            "INFLIGHT" => self.inflight = read.number()?,
+            "SLOT" => self.slot = read.parsed("i/n with i < n and n from 1 to 128, such as 0/2")?,
+            "ENSURE" => self.ensure = read.switch()?,
+            _ => return Err(read.unknown()),
+        }
+        self.check("environment")
+    }
+
+    /// Refuses what is out of bounds, whoever set it.
+    pub(crate) fn check(&self, origin: &'static str) -> Result<()> {
+        let bounds: [(&str, u128, u128, u128); 4] = [
+            ("INTERVAL", self.interval.as_millis(), 10, 3_600_000),
+            ("BATCH", self.batch.into(), 1, 10_000),
+            ("INFLIGHT", self.inflight.into(), 1, 100_000),
+            (
+                "RETENTION",
+                self.retention.as_secs().into(),
+                0,
+                i32::MAX as u128,
+            ),
+        ];
+        for (key, value, least, most) in bounds {
+            if value < least || value > most {
+                return Err(Error::Setting {
+                    name: format!("{PREFIX}{key}"),
+                    origin,
+                    value: value.to_string(),
+                    expected: format!("expected a whole number from {least} to {most}"),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// How long a row published by its own writer stays out of the pump's sight: three intervals, two
+    /// cycles of separation across a handover and one of margin.
+    pub fn gap(&self) -> Duration {
+        self.interval * 3
+    }
+}
+
+/// One variable being read.
+struct Reading<'a> {
+    key: &'a str,
+    value: &'a str,
+}
+
+impl Reading<'_> {
+    fn parsed<T: std::str::FromStr>(&self, expected: &str) -> Result<T> {
+        self.value.trim().parse().map_err(|_| self.refuse(expected))
+    }
+
+    fn number<T: std::str::FromStr>(&self) -> Result<T> {
+        self.parsed("a whole number, not negative and not too large")
+    }
+
+    fn switch(&self) -> Result<bool> {
+        match self.value.trim() {
+            "0" => Ok(false),
+            "1" => Ok(true),
+            _ => Err(self.refuse("0 or 1")),
+        }
+    }
+
+    fn refuse(&self, expected: &str) -> Error {
+        Error::Setting {
+            name: format!("{PREFIX}{}", self.key),
+            origin: "environment",
+            value: self.value.to_owned(),
+            expected: format!("expected {expected}"),
+        }
+    }
+
+    fn unknown(&self) -> Error {
+        let nearest = NAMES
+            .into_iter()
+            .min_by_key(|name| strsim::damerau_levenshtein(name, self.key));
+        let expected = match nearest {
+            Some(name) if strsim::damerau_levenshtein(name, self.key) <= 3 => {
+                format!("there is no such setting, did you mean {PREFIX}{name}?")
+            }
+            _ => format!("there is no such setting; there are {}", NAMES.join(", ")),
+        };
+        Error::Setting {
+            name: format!("{PREFIX}{}", self.key),
+            origin: "environment",
+            value: "…".into(),
+            expected,
+        }
+    }
+}
+
+const NAMES: [&str; 10] = [
+    "MONGODB",
+    "DATABASE",
+    "AMQP",
+    "INTERVAL",
+    "BATCH",
+    "RETENTION",
+    "DEFER",
+    "INFLIGHT",
+    "SLOT",
+    "ENSURE",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn settings(vars: &[(&str, &str)]) -> Result<Settings> {
+        let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
+        Settings::from_vars(vars.iter().map(owned))
+    }
+
+    fn refusal(name: &str, value: &str) -> String {
+        settings(&[(name, value)]).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn what_is_set_is_used() {
+        let settings = settings(&[
+            ("PATH", "/bin"),
+            ("TOA_OUTBOX_INTERVAL", "100"),
+            ("TOA_OUTBOX_AMQP", "amqp://a  amqp://b"),
+            ("TOA_OUTBOX_SLOT", "1/2"),
+            ("TOA_OUTBOX_DEFER", "1"),
+            ("TOA_EVENTS_TEA_POTS", " created  boiled "),
+            ("TOA_EVENTS_TEA_CUPS", ""),
+        ])
+        .unwrap();
+        assert_eq!(settings.gap(), Duration::from_millis(300));
+        assert_eq!(settings.amqp, ["amqp://a", "amqp://b"]);
+        assert_eq!(settings.slot, Slot::new(1, 2).unwrap());
+        assert!(settings.defer);
+        assert_eq!(
+            settings.events["TOA_EVENTS_TEA_POTS"],
+            ["created", "boiled"]
+        );
+        assert!(settings.events["TOA_EVENTS_TEA_CUPS"].is_empty());
+    }
+
+    #[test]
+    fn what_cannot_be_used_names_itself() {
+        for (name, value) in [
+            ("TOA_OUTBOX_INTERVAL", "5s"),
+            ("TOA_OUTBOX_INTERVAL", "0"),
+            ("TOA_OUTBOX_INTERVAL", ""),
+            ("TOA_OUTBOX_BATCH", "0"),
+            ("TOA_OUTBOX_BATCH", "-1"),
+            ("TOA_OUTBOX_RETENTION", "1.5"),
+            ("TOA_OUTBOX_RETENTION", "99999999999"),
+            ("TOA_OUTBOX_DEFER", "yes"),
+            ("TOA_OUTBOX_SLOT", "2/2"),
+            ("TOA_OUTBOX_INFLIGHT", "1e3"),
+        ] {
+            let text = refusal(name, value);
+            assert!(
+                text.contains(name) && text.contains("environment"),
+                "{text}"
+            );
+            assert!(text.contains(&format!("{value:?}")), "{text}");
+            assert!(text.contains("expected"), "{text}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_name_is_answered_with_the_nearest() {
+        let text = refusal("TOA_OUTBOX_INTERVALL", "100");
+        assert!(text.contains("did you mean TOA_OUTBOX_INTERVAL?"), "{text}");
+        assert!(refusal("TOA_OUTBOX_XYZZY_PLUGH", "secret").contains("RETENTION"));
+        assert!(!refusal("TOA_OUTBOX_XYZZY_PLUGH", "secret").contains("secret"));
+    }
+
+    #[test]
+    fn what_is_shown_holds_no_credentials() {
+        let settings = settings(&[
+            ("TOA_OUTBOX_MONGODB", "mongodb://me:secret@db"),
+            ("TOA_OUTBOX_AMQP", "amqp://me:secret@mq"),
+        ]);
+        assert!(!format!("{:?}", settings.unwrap()).contains("secret"));
+    }
+}

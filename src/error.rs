@@ -1,0 +1,196 @@
+//! What can go wrong, and for each: again or never?
+
+use std::error::Error as StdError;
+
+/// A specialised result of this crate.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Everything this crate refuses or fails with. Every text says what was attempted, on what, why it
+/// failed and, where someone can do something about it, what. No text carries a credential.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// A setting that cannot be used. The value of a secret is never repeated.
+    #[error("{name} ({origin}): {value:?} cannot be used: {expected}")]
+    Setting {
+        /// The setting, by the name the user gave it.
+        name: String,
+        /// Where the value came from: `environment` or `builder`.
+        origin: &'static str,
+        /// The value, or `…` for a secret.
+        value: String,
+        /// What would have been accepted.
+        expected: String,
+    },
+
+    /// A component that contradicts itself, found before anything is connected.
+    #[error("component {component}: {problem}")]
+    Component {
+        /// `<namespace>.<name>`.
+        component: String,
+        /// What is wrong, and what to do.
+        problem: String,
+    },
+
+    /// MongoDB refused or could not be reached.
+    #[error("{attempted} on {collection}: {source}")]
+    Store {
+        /// What was being done, as a phrase.
+        attempted: &'static str,
+        /// The collection it was done on, `<database>.<collection>`.
+        collection: String,
+        /// What the driver said.
+        source: Box<mongodb::error::Error>,
+    },
+
+    /// An operation of the caller's own, run inside the transaction, failed in the driver.
+    #[error("in the body of the transaction: {0}")]
+    Driver(Box<mongodb::error::Error>),
+
+    /// The body of the transaction gave up for a reason of its own; see [`Error::refused`].
+    #[error("refused by the body of the transaction: {0}")]
+    Refused(Box<dyn StdError + Send + Sync>),
+
+    /// The commit was sent and its outcome never became known within the deadline. The change and
+    /// its row may both be there; if they are, the pump publishes the row.
+    #[error(
+        "commit on {collection}: outcome unknown after {seconds} s: {source}; read the entity to find out"
+    )]
+    OutcomeUnknown {
+        /// The outbox collection of the component.
+        collection: String,
+        /// How long the commit was repeated, in seconds.
+        seconds: u64,
+        /// What the driver said last.
+        source: Box<mongodb::error::Error>,
+    },
+
+    /// The row would not fit into a BSON document.
+    #[error(
+        "row of {component}: {size} bytes, over the {limit} a BSON document may have; shrink state, origin or input"
+    )]
+    TooLarge {
+        /// `<namespace>.<name>`.
+        component: String,
+        /// The size the row would have, in bytes.
+        size: usize,
+        /// The limit, in bytes.
+        limit: usize,
+    },
+
+    /// A value that BSON cannot hold.
+    #[error("{what} of {component} cannot be written as BSON: {reason}")]
+    Unencodable {
+        /// Which part of the event.
+        what: &'static str,
+        /// `<namespace>.<name>`.
+        component: String,
+        /// What the encoder said.
+        reason: String,
+    },
+
+    /// The entity kept changing under a [`transit`](crate::Outbox::transit) or an assignment.
+    #[error(
+        "entity {entity} of {component} was changed by others {attempts} times in a row; try again later"
+    )]
+    Conflict {
+        /// The `_id` or the filter of the entity.
+        entity: String,
+        /// `<namespace>.<name>`.
+        component: String,
+        /// How often the change was attempted.
+        attempts: u32,
+    },
+
+    /// There is no such entity.
+    #[error("entity {entity} of {component} does not exist")]
+    NotFound {
+        /// The `_id` or the filter of the entity.
+        entity: String,
+        /// `<namespace>.<name>`.
+        component: String,
+    },
+
+    /// On a standalone server, where publication is part of the operation: the state was changed
+    /// and the event could not be published.
+    #[error(
+        "event of {component} was not published within {seconds} s: {reason}; the state is changed, and a standalone server keeps no row"
+    )]
+    NotPublished {
+        /// `<namespace>.<name>`.
+        component: String,
+        /// How long publication was attempted, in seconds.
+        seconds: u64,
+        /// What the sink said last.
+        reason: String,
+    },
+}
+
+impl Error {
+    /// Ends a transaction for a reason of the caller's own: what the body returns is aborted and
+    /// handed back as [`Error::Refused`], never retried.
+    pub fn refused(reason: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
+        Self::Refused(reason.into())
+    }
+
+    /// Whether the same call may succeed later without anyone changing anything.
+    pub fn again(&self) -> bool {
+        match self {
+            Self::Setting { .. }
+            | Self::Component { .. }
+            | Self::Refused(_)
+            | Self::TooLarge { .. }
+            | Self::Unencodable { .. }
+            | Self::NotFound { .. } => false,
+            Self::Conflict { .. } | Self::OutcomeUnknown { .. } | Self::NotPublished { .. } => true,
+            Self::Store { source, .. } | Self::Driver(source) => !is_refusal(source),
+        }
+    }
+
+    pub(crate) fn store(
+        attempted: &'static str,
+        collection: impl Into<String>,
+        source: mongodb::error::Error,
+    ) -> Self {
+        Self::Store {
+            attempted,
+            collection: collection.into(),
+            source: Box::new(source),
+        }
+    }
+
+    /// Whether the driver says that the whole transaction may be run again.
+    pub(crate) fn is_transient(&self) -> bool {
+        use mongodb::error::TRANSIENT_TRANSACTION_ERROR as LABEL;
+        match self {
+            Self::Store { source, .. } | Self::Driver(source) => source.contains_label(LABEL),
+            _ => false,
+        }
+    }
+}
+
+impl From<mongodb::error::Error> for Error {
+    fn from(source: mongodb::error::Error) -> Self {
+        Self::Driver(Box::new(source))
+    }
+}
+
+/// The server's code for "not authorized".
+pub(crate) const UNAUTHORIZED: i32 = 13;
+
+/// The code of a command the server answered with an error, if it did.
+pub(crate) fn code(error: &mongodb::error::Error) -> Option<i32> {
+    match error.kind.as_ref() {
+        mongodb::error::ErrorKind::Command(failure) => Some(failure.code),
+        _ => None,
+    }
+}
+
+/// Whether the server understood the command and will never accept it.
+fn is_refusal(error: &mongodb::error::Error) -> bool {
+    use mongodb::error::ErrorKind::{Authentication, InvalidArgument, Write};
+    match error.kind.as_ref() {
+        Authentication { .. } | InvalidArgument { .. } | Write(_) => true,
+        _ => code(error) == Some(UNAUTHORIZED),
+    }
+}

@@ -1,0 +1,57 @@
+//! A transactional outbox for MongoDB: a state change and the events it produces commit together, and
+//! the events then reach AMQP without the operation waiting.
+//!
+//! Every state change writes one [`Row`] into `<collection>_outbox` in the entity's own transaction. The
+//! row is published at once, by the process that wrote it; a pump sweeps whatever did not leave; rows are
+//! marked published in batches, and a TTL index expires them. At least once, nothing dropped, no
+//! coordinator but the MongoDB that is there already.
+//!
+//! ```no_run
+//! use bson::doc;
+//! use toa_outbox::{Component, Label, Outbox, Settings};
+//!
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
+//! let client = mongodb::Client::with_uri_str("mongodb://localhost/?replicaSet=rs0").await?;
+//! let settings = Settings { amqp: vec!["amqp://localhost".into()], ..Settings::from_env()? };
+//! let pots = Component::new("tea", "pots").labels(Label::system());
+//! let pots = Outbox::open(&client.database("tea"), pots, settings).await?;
+//!
+//! let pot = pots.create(doc! { "material": "glass" }, doc! {}).await?; // tea.pots.created
+//! let id = pot.get("_id").unwrap().clone();
+//! pots.assign(doc! { "_id": id }, doc! { "$set": { "boiling": true } }, doc! {}).await?; // tea.pots.updated
+//! pots.shutdown().await;
+//! # Ok(()) }
+//! ```
+//!
+//! # The map
+//!
+//! | part | what it knows |
+//! | --- | --- |
+//! | [`Outbox`], [`Transaction`] | all an application needs: transactions, entity helpers, shutdown |
+//! | [`Component`], [`Label`], [`Encoding`] | what is published, under which names, in which form |
+//! | [`Settings`] | every setting, from the environment or in code |
+//! | [`Row`], [`Event`] | what is stored |
+//! | [`Slot`], [`LANES`] | which rows a replica pumps |
+//! | [`Amqp`] | the connection to the broker |
+
+mod component;
+mod config;
+mod error;
+mod label;
+mod lane;
+mod outbox;
+mod relay;
+mod row;
+mod sinks;
+mod slots;
+mod store;
+
+pub use component::Component;
+pub use config::Settings;
+pub use error::{Error, Result};
+pub use label::{BoxError, Encoding, Label};
+pub use lane::{LANES, NotASlot, Slot};
+pub use outbox::{Outbox, Transaction, Written};
+pub use relay::{ledger::Left, pump::Pass};
+pub use row::{Event, Row, RowId};
+pub use sinks::amqp::Amqp;

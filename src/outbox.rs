@@ -1,0 +1,305 @@
+//! The writer: all an application needs.
+
+mod entity;
+mod transaction;
+
+use std::sync::Arc;
+
+use bson::Document;
+use mongodb::{ClientSession, Collection, Database};
+
+use crate::{
+    component::{Component, Routes},
+    config::Settings,
+    error::{Error, Result},
+    relay::{
+        Relay,
+        ledger::{Claim, Left},
+        pump::Pass,
+    },
+    row::{Event, Row, RowId, now},
+    sinks::amqp::Amqp,
+    slots::{self, Ownership},
+    store::{Store, encode},
+};
+
+pub use transaction::Transaction;
+
+/// The most a BSON document may be, in bytes.
+/// <https://www.mongodb.com/docs/manual/reference/limits/#bson-documents>
+const DOCUMENT_LIMIT: usize = 16 * 1024 * 1024;
+
+/// The outbox of one component: writes a row with every state change, and publishes what it wrote.
+///
+/// Cheap to clone. When the last clone is dropped the relay stops without waiting for what is in flight;
+/// the rows are in the database, and whoever pumps their lanes next publishes them. To stop in good
+/// order, call [`shutdown`](Self::shutdown).
+///
+/// # What kind of server
+///
+/// On a replica set or a sharded cluster rows commit with their entities, and no operation waits for the
+/// broker. On a standalone server there are no transactions: that is said once at [`open`](Self::open),
+/// no rows are written, and each operation publishes its events itself and waits for that. A component
+/// none of whose labels is consumed takes no transaction, writes no row and never creates the
+/// collection.
+#[derive(Clone)]
+pub struct Outbox {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    component: String,
+    settings: Settings,
+    database: Database,
+    entities: Collection<Document>,
+    store: Store,
+    routes: Arc<Routes>,
+    lanes: Ownership,
+    mode: Mode,
+}
+
+/// What becomes of an event.
+enum Mode {
+    /// It commits as a row, and the relay publishes it.
+    Rows(Relay),
+    /// A standalone server: the operation publishes it.
+    Inline(Amqp),
+    /// Nothing consumes it.
+    Nothing,
+}
+
+impl Outbox {
+    /// Opens the outbox of `component` in `database` with a connection to the broker of its own.
+    ///
+    /// Creates the outbox collection and its indexes where they are missing, and starts the relay. A
+    /// broker that cannot be reached is no error. Must be called within a tokio runtime.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Component`] and [`Error::Setting`] for what cannot be used, [`Error::Store`] if MongoDB
+    /// cannot be reached or refuses.
+    pub async fn open(
+        database: &Database,
+        component: Component,
+        settings: Settings,
+    ) -> Result<Self> {
+        let consumed = settings
+            .events
+            .get(&component.variable())
+            .map(Vec::as_slice);
+        if component.routes(consumed)?.all.is_empty() {
+            return Self::silent(database, component, settings);
+        }
+        let sink = Amqp::start(&settings)?;
+        Self::open_with(database, component, settings, &sink).await
+    }
+
+    /// As [`open`](Self::open), with a connection that may be shared by several outboxes.
+    ///
+    /// # Errors
+    ///
+    /// As [`open`](Self::open).
+    pub async fn open_with(
+        database: &Database,
+        component: Component,
+        settings: Settings,
+        sink: &Amqp,
+    ) -> Result<Self> {
+        settings.check("builder")?;
+        let consumed = settings
+            .events
+            .get(&component.variable())
+            .map(Vec::as_slice);
+        let routes = Arc::new(component.routes(consumed)?);
+        if routes.all.is_empty() {
+            return Self::silent(database, component, settings);
+        }
+        let store = Store::new(database, &component.rows());
+        let lanes = slots::fixed(settings.slot);
+        let mode = if store.is_transactional().await? {
+            if settings.ensure {
+                store.ensure(settings.retention).await?;
+            }
+            if settings.defer {
+                tracing::info!(
+                    component = component.id(),
+                    "TOA_OUTBOX_DEFER: only the pump delivers"
+                );
+            }
+            Mode::Rows(Relay::start(&settings, &store, &routes, &lanes, sink))
+        } else {
+            tracing::warn!(
+                component = component.id(),
+                "a standalone server has no transactions: events are published by the operation itself \
+                 and are lost if it dies in between; run MongoDB as a replica set, one member is enough"
+            );
+            Mode::Inline(sink.clone())
+        };
+        Ok(Self::new(database, &component, settings, routes, mode))
+    }
+
+    /// For a component nothing of which is consumed: no connection, no collection, no rows.
+    fn silent(database: &Database, component: Component, settings: Settings) -> Result<Self> {
+        settings.check("builder")?;
+        let routes = Arc::new(component.routes(Some(&[]))?);
+        tracing::info!(
+            component = component.id(),
+            "no label is consumed: no rows are written"
+        );
+        Ok(Self::new(
+            database,
+            &component,
+            settings,
+            routes,
+            Mode::Nothing,
+        ))
+    }
+
+    fn new(
+        database: &Database,
+        component: &Component,
+        settings: Settings,
+        routes: Arc<Routes>,
+        mode: Mode,
+    ) -> Self {
+        let inner = Inner {
+            component: component.id(),
+            database: database.clone(),
+            entities: database.collection(&component.entities()),
+            store: Store::new(database, &component.rows()),
+            lanes: slots::fixed(settings.slot),
+            routes,
+            settings,
+            mode,
+        };
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    /// Writes the row of `event` in the caller's own transaction, which `session` must be in. After the
+    /// commit, hand what is returned to [`publish`](Self::publish); dropped instead, the row is left to
+    /// the pump. None where no rows are written.
+    ///
+    /// For services that run their own transactions; [`transaction`](Self::transaction) does all of it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TooLarge`] and [`Error::Unencodable`] before anything is sent, [`Error::Store`] after;
+    /// the caller aborts the transaction.
+    pub async fn append(
+        &self,
+        session: &mut ClientSession,
+        event: Event,
+    ) -> Result<Option<Written>> {
+        self.write(session, event, RowId::new()).await
+    }
+
+    /// Publishes a row that [`append`](Self::append) wrote, once its transaction has committed. Does not
+    /// wait.
+    pub fn publish(&self, written: Written) {
+        if let Mode::Rows(relay) = &self.inner.mode
+            && !self.inner.settings.defer
+        {
+            relay.publish(written.row, written.claim);
+        }
+    }
+
+    /// Starts a cycle of the pump at once. Calls coalesce.
+    pub fn nudge(&self) {
+        if let Mode::Rows(relay) = &self.inner.mode {
+            relay.nudge();
+        }
+    }
+
+    /// Runs one cycle of the pump, waits until everything it published has had its answer and its mark,
+    /// and says what it did. For tests; the pump runs without it.
+    ///
+    /// Rows that are not due yet are not found: with [`Settings::defer`] a row is due when it is written.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Store`] if the rows cannot be read.
+    pub async fn pass(&self) -> Result<Pass> {
+        match &self.inner.mode {
+            Mode::Rows(relay) => relay.pass().await,
+            Mode::Inline(_) | Mode::Nothing => Ok(Pass::default()),
+        }
+    }
+
+    /// Stops: takes nothing more, waits for what is in flight and for its marks, at most
+    /// [`Settings::grace`], and says what was left behind. Rows written after it are left to the pump of
+    /// whoever comes next.
+    pub async fn shutdown(&self) -> Left {
+        match &self.inner.mode {
+            Mode::Rows(relay) => relay.shutdown().await,
+            Mode::Inline(_) | Mode::Nothing => Left::default(),
+        }
+    }
+
+    /// The collection of the entities.
+    pub fn entities(&self) -> &Collection<Document> {
+        &self.inner.entities
+    }
+
+    /// Builds the row, makes it known to the ledger, and inserts it.
+    async fn write(
+        &self,
+        session: &mut ClientSession,
+        event: Event,
+        id: RowId,
+    ) -> Result<Option<Written>> {
+        let Mode::Rows(relay) = &self.inner.mode else {
+            return Ok(None);
+        };
+        let row = self.row(event, id);
+        let document = encode(&row).map_err(|error| Error::Unencodable {
+            what: "the event",
+            component: self.inner.component.clone(),
+            reason: error.to_string(),
+        })?;
+        let size = document.as_bytes().len();
+        if size > DOCUMENT_LIMIT {
+            return Err(Error::TooLarge {
+                component: self.inner.component.clone(),
+                size,
+                limit: DOCUMENT_LIMIT,
+            });
+        }
+        // Known before the insert, so that the pump of this process never takes it for a stranger's.
+        let claim = relay.hold(&row);
+        self.inner.store.insert(session, &document).await?;
+        Ok(Some(Written { row, claim }))
+    }
+
+    /// A deferred row is due at once; one this process will publish itself, a gap from now.
+    fn row(&self, event: Event, id: RowId) -> Row {
+        let settings = &self.inner.settings;
+        let gap = if settings.defer {
+            0
+        } else {
+            settings.gap().as_millis()
+        };
+        Row {
+            id,
+            lane: self.inner.lanes.pick(),
+            pending: now().saturating_add(i64::try_from(gap).unwrap_or(i64::MAX)),
+            event,
+            outstanding: None,
+        }
+    }
+}
+
+/// A row that was written in a transaction that has not committed yet. While it exists, the pump of this
+/// process leaves the row alone.
+pub struct Written {
+    row: Row,
+    claim: Claim,
+}
+
+impl Written {
+    /// The row as it was written.
+    pub fn row(&self) -> &Row {
+        &self.row
+    }
+}

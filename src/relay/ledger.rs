@@ -1,0 +1,472 @@
+//! What this process is writing, is sending, has sent and not yet marked, or knows it could not send.
+//!
+//! The ledger is what keeps the immediate path and the pump of one process from sending a row twice.
+//! It is a memory, not a record: whatever it forgets, `pending` decides again.
+//!
+//! ```text
+//!   hold ──► writing ──► sending ──► sent ──► (marked) ──► forgotten
+//!                           ▲  │
+//!                           │  ▼
+//!                          unsent
+//! ```
+//!
+//! **Marked rows linger.** A read that was requested before a mark was acknowledged may still bring the
+//! row back as unpublished. Ids that were known when the read began are therefore kept until it ends.
+//! Ids that came after need not be: the read itself found them and has passed them, or they were written
+//! since, and then `pending` keeps them out of it. So what is kept is bounded by what was known at the
+//! start, not by the length of the read.
+//!
+//! **Bounds.** At most `bound` ids are sent and unmarked: at that bound nothing more is taken up
+//! ([`Ledger::has_room`]). At most `bound` ids are known unsent: beyond, a row is forgotten rather than
+//! remembered, so that any number of rows that fail delay no other; the pump meets it again when it
+//! is due.
+
+use std::{
+    collections::{HashMap, HashSet, hash_map::Entry as Place},
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use tokio::sync::Notify;
+
+use crate::{
+    component::Done,
+    row::{Row, RowId},
+};
+
+pub(crate) struct Ledger {
+    state: Mutex<State>,
+    bound: usize,
+    /// Told whenever a count falls.
+    eased: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    known: HashMap<RowId, Known>,
+    /// How many are in each of these stages.
+    sending: usize,
+    sent: usize,
+    unsent: usize,
+    /// How many reads there have been, the current one included.
+    reads: u64,
+    /// Marked since the current read began, and to be kept until it ends; none between reads.
+    lingering: Option<Vec<RowId>>,
+}
+
+struct Known {
+    stage: Stage,
+    /// Which read was current when the id became known.
+    since: u64,
+    /// The routes that are done, whether marked or not.
+    done: Done,
+    /// How often in a row it could not be sent.
+    attempts: u32,
+    lane: u8,
+    pending: i64,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Stage {
+    Writing,
+    Sending,
+    Sent,
+    Marked,
+    Unsent { due: Instant },
+}
+
+/// What came of sending a row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Sent {
+    /// Nothing is owed any more.
+    Whole,
+    /// Some route is still owed, and may be tried again after this long.
+    Again { after: Duration },
+}
+
+/// A row known unsent that may be tried again.
+pub(crate) struct Due {
+    pub(crate) id: RowId,
+    pub(crate) lane: u8,
+    pub(crate) pending: i64,
+}
+
+impl Ledger {
+    /// A ledger that remembers at most `bound` ids of a kind.
+    pub(crate) fn new(bound: usize) -> Arc<Self> {
+        Arc::new(Self {
+            state: Mutex::default(),
+            bound,
+            eased: Notify::new(),
+        })
+    }
+
+    /// Makes a row known before it is committed. Dropping the hold forgets it.
+    pub(crate) fn hold(self: &Arc<Self>, row: &Row) -> Claim {
+        let mut state = self.state();
+        let known = Known::new(Stage::Writing, state.reads, row);
+        state.known.insert(row.id.clone(), known);
+        Claim {
+            ledger: self.clone(),
+            id: Some(row.id.clone()),
+            done: Done::default(),
+            attempts: 0,
+        }
+    }
+
+    /// Takes a row that a read brought, to send it; none if this process is at it already, or knows
+    /// that it is too early to try again.
+    pub(crate) fn claim(self: &Arc<Self>, row: &Row, now: Instant) -> Option<Claim> {
+        let mut state = self.state();
+        let reads = state.reads;
+        let (done, attempts) = match state.known.entry(row.id.clone()) {
+            Place::Vacant(place) => {
+                place.insert(Known::new(Stage::Sending, reads, row));
+                (Done::default(), 0)
+            }
+            Place::Occupied(mut place) => match place.get().stage {
+                Stage::Unsent { due } if due <= now => {
+                    let known = place.get_mut();
+                    known.stage = Stage::Sending;
+                    let taken = (known.done, known.attempts);
+                    state.unsent -= 1;
+                    taken
+                }
+                _ => return None,
+            },
+        };
+        state.sending += 1;
+        Some(Claim {
+            ledger: self.clone(),
+            id: Some(row.id.clone()),
+            done,
+            attempts,
+        })
+    }
+
+    /// Whether more may be sent: the ids that wait for their mark are below the bound.
+    pub(crate) fn has_room(&self) -> bool {
+        self.state().sent < self.bound
+    }
+
+    /// Waits for [`has_room`](Self::has_room). Cancel safe.
+    pub(crate) async fn room(&self) {
+        loop {
+            let eased = self.eased.notified();
+            if self.has_room() {
+                return;
+            }
+            eased.await;
+        }
+    }
+
+    /// The ids known unsent that may be tried again, at most `limit`, skipping what `passed` says.
+    pub(crate) fn due(&self, now: Instant, limit: usize, passed: &HashSet<RowId>) -> Vec<Due> {
+        let state = self.state();
+        let due = state.known.iter().filter(|(id, known)| {
+            matches!(known.stage, Stage::Unsent { due } if due <= now) && !passed.contains(id)
+        });
+        due.take(limit)
+            .map(|(id, known)| Due {
+                id: id.clone(),
+                lane: known.lane,
+                pending: known.pending,
+            })
+            .collect()
+    }
+
+    /// Forgets an id known unsent: it is published, or someone else's now.
+    pub(crate) fn forget(&self, id: &RowId) {
+        let mut state = self.state();
+        if matches!(state.known.get(id), Some(known) if matches!(known.stage, Stage::Unsent { .. }))
+        {
+            state.remove(id);
+        }
+    }
+
+    /// Books a marking that was acknowledged.
+    pub(crate) fn marked<'a>(&self, ids: impl IntoIterator<Item = &'a RowId>) {
+        let mut state = self.state();
+        for id in ids {
+            state.mark(id);
+        }
+        drop(state);
+        self.eased.notify_waiters();
+    }
+
+    /// Opens a read: until it is dropped, what was known when it began is not forgotten.
+    pub(crate) fn read(&self) -> Reading<'_> {
+        let mut state = self.state();
+        state.reads += 1;
+        state.lingering = Some(Vec::new());
+        Reading(self)
+    }
+
+    /// What is in memory now.
+    pub(crate) fn left(&self) -> Left {
+        let state = self.state();
+        Left {
+            in_flight: state.sending,
+            unmarked: state.sent,
+            unsent: state.unsent,
+        }
+    }
+
+    /// Nothing that panics is called under the lock, so a poisoned one is as good as any.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a shutdown left to the next start, or to other replicas. Nothing of it is lost: the rows are in
+/// the database.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Left {
+    /// Rows whose publication had no answer yet; they may or may not have left.
+    pub in_flight: usize,
+    /// Rows that left and are not marked; they will be published again.
+    pub unmarked: usize,
+    /// Rows that are known not to have left.
+    pub unsent: usize,
+}
+
+impl Known {
+    fn new(stage: Stage, since: u64, row: &Row) -> Self {
+        Self {
+            stage,
+            since,
+            done: Done::default(),
+            attempts: 0,
+            lane: row.lane,
+            pending: row.pending,
+        }
+    }
+}
+
+impl State {
+    fn count(&mut self, stage: Stage) -> Option<&mut usize> {
+        match stage {
+            Stage::Sending => Some(&mut self.sending),
+            Stage::Sent => Some(&mut self.sent),
+            Stage::Unsent { .. } => Some(&mut self.unsent),
+            Stage::Writing | Stage::Marked => None,
+        }
+    }
+
+    fn remove(&mut self, id: &RowId) {
+        if let Some(known) = self.known.remove(id)
+            && let Some(count) = self.count(known.stage)
+        {
+            *count -= 1;
+        }
+    }
+
+    fn enter(&mut self, id: &RowId, stage: Stage) {
+        let Some(known) = self.known.get_mut(id) else {
+            return;
+        };
+        let before = std::mem::replace(&mut known.stage, stage);
+        if let Some(count) = self.count(before) {
+            *count -= 1;
+        }
+        if let Some(count) = self.count(stage) {
+            *count += 1;
+        }
+    }
+
+    fn mark(&mut self, id: &RowId) {
+        let Some(known) = self.known.get(id) else {
+            return;
+        };
+        if known.stage != Stage::Sent {
+            return;
+        }
+        match &mut self.lingering {
+            Some(lingering) if known.since < self.reads => {
+                lingering.push(id.clone());
+                self.enter(id, Stage::Marked);
+            }
+            _ => self.remove(id),
+        }
+    }
+}
+
+/// A read in progress.
+pub(crate) struct Reading<'a>(&'a Ledger);
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        for id in state.lingering.take().into_iter().flatten() {
+            state.remove(&id);
+        }
+    }
+}
+
+/// The right to send one row. Dropped before it is settled, the row is forgotten.
+pub(crate) struct Claim {
+    ledger: Arc<Ledger>,
+    id: Option<RowId>,
+    /// The routes this process knows to be done, whatever the row says.
+    pub(crate) done: Done,
+    /// How often in a row it could not be sent.
+    pub(crate) attempts: u32,
+}
+
+impl Claim {
+    /// The row is committed and goes on its way.
+    pub(crate) fn sending(&self) {
+        if let Some(id) = &self.id {
+            self.ledger.state().enter(id, Stage::Sending);
+        }
+    }
+
+    /// Books what came of it.
+    pub(crate) fn settle(mut self, sent: Sent, done: Done) {
+        let Some(id) = self.id.take() else { return };
+        let mut state = self.ledger.state();
+        if let Some(known) = state.known.get_mut(&id) {
+            known.done = done;
+        }
+        match sent {
+            Sent::Whole => state.enter(&id, Stage::Sent),
+            Sent::Again { .. } if state.unsent >= self.ledger.bound => state.remove(&id),
+            Sent::Again { after } => {
+                if let Some(known) = state.known.get_mut(&id) {
+                    known.attempts = self.attempts.saturating_add(1);
+                }
+                let due = Instant::now() + after;
+                state.enter(&id, Stage::Unsent { due });
+            }
+        }
+        drop(state);
+        self.ledger.eased.notify_waiters();
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if let Some(id) = self.id.take() {
+            self.ledger.state().remove(&id);
+            self.ledger.eased.notify_waiters();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::row::Event;
+
+    const AT_ONCE: Sent = Sent::Again {
+        after: Duration::ZERO,
+    };
+
+    fn row() -> Row {
+        Row {
+            id: RowId::new(),
+            lane: 0,
+            pending: 0,
+            event: Event::created(bson::Document::new()),
+            outstanding: None,
+        }
+    }
+
+    fn claims(ledger: &Arc<Ledger>, row: &Row) -> bool {
+        ledger.claim(row, Instant::now()).is_some()
+    }
+
+    fn send(ledger: &Arc<Ledger>, row: &Row, sent: Sent) {
+        let claim = ledger.claim(row, Instant::now()).unwrap();
+        claim.settle(sent, Done::default());
+    }
+
+    #[test]
+    fn a_row_being_written_is_nobody_elses() {
+        let (ledger, row) = (Ledger::new(10), row());
+        let hold = ledger.hold(&row);
+        assert!(!claims(&ledger, &row));
+        drop(hold);
+        assert_eq!(ledger.left(), Left::default());
+        assert!(claims(&ledger, &row));
+    }
+
+    #[test]
+    fn a_row_is_sent_once_until_it_is_marked() {
+        let (ledger, row) = (Ledger::new(10), row());
+        send(&ledger, &row, Sent::Whole);
+        assert!(!claims(&ledger, &row));
+        ledger.marked([&row.id]);
+        assert_eq!(ledger.left(), Left::default());
+    }
+
+    #[test]
+    fn a_mark_during_a_read_does_not_let_that_read_send_the_row_again() {
+        let (ledger, known, found) = (Ledger::new(10), row(), row());
+        send(&ledger, &known, Sent::Whole);
+        let reading = ledger.read();
+        send(&ledger, &found, Sent::Whole);
+        ledger.marked([&known.id, &found.id]);
+        assert!(!claims(&ledger, &known), "the read may still bring it");
+        assert!(
+            claims(&ledger, &found),
+            "the read has passed it, so it need not be remembered"
+        );
+        drop(reading);
+        assert!(claims(&ledger, &known));
+    }
+
+    #[test]
+    fn what_could_not_be_sent_is_due_when_it_says() {
+        let (ledger, soon, late) = (Ledger::new(10), row(), row());
+        send(&ledger, &soon, AT_ONCE);
+        send(
+            &ledger,
+            &late,
+            Sent::Again {
+                after: Duration::from_secs(60),
+            },
+        );
+        let due = ledger.due(Instant::now(), 10, &HashSet::new());
+        assert_eq!(
+            due.iter().map(|due| &due.id).collect::<Vec<_>>(),
+            [&soon.id]
+        );
+        assert!(!claims(&ledger, &late));
+        assert_eq!(ledger.claim(&soon, Instant::now()).unwrap().attempts, 1);
+    }
+
+    #[test]
+    fn beyond_the_bound_a_failed_row_is_forgotten_and_a_sent_one_waits() {
+        let (ledger, first, second) = (Ledger::new(1), row(), row());
+        send(&ledger, &first, AT_ONCE);
+        send(&ledger, &second, AT_ONCE);
+        assert_eq!(ledger.left().unsent, 1);
+        assert!(ledger.has_room());
+        send(&ledger, &second, Sent::Whole);
+        assert!(!ledger.has_room());
+    }
+
+    #[test]
+    fn routes_that_are_done_stay_done_until_the_row_is_forgotten() {
+        let (ledger, row) = (Ledger::new(10), row());
+        let mut done = Done::default();
+        done.insert(3);
+        ledger
+            .claim(&row, Instant::now())
+            .unwrap()
+            .settle(AT_ONCE, done);
+        assert!(ledger.claim(&row, Instant::now()).unwrap().done.contains(3));
+    }
+
+    #[tokio::test]
+    async fn room_is_there_again_once_something_is_marked() {
+        let (ledger, row) = (Ledger::new(1), row());
+        send(&ledger, &row, Sent::Whole);
+        let mut waiting = Box::pin(ledger.room());
+        assert!(futures::poll!(&mut waiting).is_pending());
+        ledger.marked([&row.id]);
+        assert!(futures::poll!(&mut waiting).is_ready());
+    }
+}

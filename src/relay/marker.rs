@@ -1,0 +1,91 @@
+//! Marks rows published, many in one update, for the immediate path and the pump together.
+
+use std::{collections::HashMap, sync::Arc, time::Duration};
+
+use backon::{BackoffBuilder, ExponentialBuilder};
+use tokio::{sync::mpsc, time::Instant};
+
+use super::{ledger::Ledger, pump::Tally};
+use crate::{
+    component::{Done, Routes},
+    row::RowId,
+    store::Store,
+};
+
+/// The most rows of one update: larger ones take fewer server cycles a row, and hold their document
+/// locks longer; the gain past this is small.
+const MOST: usize = 1000;
+
+/// Some routes of a row are done.
+pub(crate) struct Mark {
+    pub(crate) id: RowId,
+    pub(crate) done: Done,
+    /// The pass that published it, if one waits for the mark.
+    pub(crate) tally: Option<Tally>,
+}
+
+/// The loop. It ends when nobody can send it anything more and everything is marked.
+pub(crate) struct Marker {
+    pub(crate) store: Store,
+    pub(crate) routes: Arc<Routes>,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) inbox: mpsc::UnboundedReceiver<Mark>,
+    /// How long a mark may wait for company: what a crash repeats against what an update costs.
+    pub(crate) linger: Duration,
+}
+
+impl Marker {
+    pub(crate) async fn run(mut self) {
+        let mut batch = Vec::with_capacity(MOST);
+        while self.gather(&mut batch).await {
+            self.once(&mut batch).await;
+        }
+    }
+
+    /// Fills the batch until it is full or its first mark has waited long enough; whether there is one.
+    async fn gather(&mut self, batch: &mut Vec<Mark>) -> bool {
+        if self.inbox.recv_many(batch, MOST).await == 0 {
+            return false;
+        }
+        let until = Instant::now() + self.linger;
+        while batch.len() < MOST {
+            let more = self.inbox.recv_many(batch, MOST - batch.len());
+            match tokio::time::timeout_at(until, more).await {
+                Ok(0) | Err(_) => break,
+                Ok(_) => {}
+            }
+        }
+        true
+    }
+
+    /// Marks the whole batch, for as long as it takes: a failed marking keeps its ids.
+    async fn once(&self, batch: &mut Vec<Mark>) {
+        let mut groups: HashMap<Done, Vec<RowId>> = HashMap::new();
+        for mark in batch.iter() {
+            groups.entry(mark.done).or_default().push(mark.id.clone());
+        }
+        for (done, ids) in groups {
+            self.mark(&ids, done).await;
+            self.ledger.marked(&ids);
+        }
+        for tally in batch.drain(..).filter_map(|mark| mark.tally) {
+            tally.marked();
+        }
+    }
+
+    async fn mark(&self, ids: &[RowId], done: Done) {
+        let all = self.routes.names(self.routes.whole());
+        let done = self.routes.names(done);
+        let mut waits = ExponentialBuilder::default()
+            .with_min_delay(Duration::from_millis(100))
+            .with_max_delay(Duration::from_secs(5))
+            .without_max_times()
+            .with_jitter()
+            .build();
+        while let Err(error) = self.store.mark(ids, &done, &all).await {
+            tracing::warn!(%error, rows = ids.len(), "marking failed and is repeated");
+            tokio::time::sleep(waits.next().unwrap_or_default()).await;
+        }
+        tracing::debug!(rows = ids.len(), "marked");
+    }
+}

@@ -1,0 +1,304 @@
+//! Takes rows from the immediate path and from the pump, and gives each to the sink once.
+
+use std::{sync::Arc, time::Duration};
+
+use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
+use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    ledger::{Claim, Ledger, Sent},
+    marker::Mark,
+    pump::Tally,
+    report::Reports,
+};
+use crate::{
+    component::{Done, Routes},
+    row::{Row, RowId, now},
+    sinks::{Pace, Verdict, amqp::Amqp},
+    slots::Ownership,
+};
+
+/// The longest a message that is refused again and again waits between two attempts.
+const LONGEST_WAIT: Duration = Duration::from_secs(300);
+
+/// Where rows are handed over. Cheap to clone; rows handed over after the loop has stopped are
+/// forgotten, which leaves them to the pump of whoever comes next.
+#[derive(Clone)]
+pub(crate) struct Publisher {
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) lanes: Ownership,
+    pub(crate) sink: Amqp,
+    pub(crate) interval: Duration,
+    jobs: mpsc::UnboundedSender<Job>,
+}
+
+/// One row on its way.
+struct Job {
+    row: Row,
+    claim: Claim,
+    tally: Option<Tally>,
+    /// Given back when the row is settled.
+    permits: Vec<OwnedSemaphorePermit>,
+}
+
+impl Publisher {
+    /// Publishes a row this process has just committed, without waiting. What cannot go now is
+    /// remembered as unsent, and tried again by the next cycle.
+    pub(crate) fn at_once(&self, row: Row, claim: Claim) {
+        if !self.may_send(row.lane, row.pending) {
+            return;
+        }
+        let permit = (self.sink.is_up() && self.ledger.has_room())
+            .then(|| self.sink.cap().try_take())
+            .flatten();
+        match permit {
+            Some(permit) => self.send(row, claim, None, vec![permit]),
+            None => claim.settle(
+                Sent::Again {
+                    after: Duration::ZERO,
+                },
+                Done::default(),
+            ),
+        }
+    }
+
+    /// Publishes a row the pump has read, waiting for its turn. Cancelled, the row is forgotten.
+    pub(crate) async fn sweep(&self, row: Row, claim: Claim, tally: Option<Tally>) {
+        self.ledger.room().await;
+        let permits = self.sink.cap().take_swept().await;
+        self.send(row, claim, tally, permits);
+    }
+
+    /// Whether a row of this process may leave from here now: the time is the writer's own for an
+    /// interval less than the gap, and after that the lane's owner may be sweeping it.
+    pub(crate) fn may_send(&self, lane: u8, pending: i64) -> bool {
+        let margin = i64::try_from(self.interval.as_millis()).unwrap_or(i64::MAX);
+        self.lanes.owns(lane) || now() < pending.saturating_sub(margin)
+    }
+
+    fn send(
+        &self,
+        row: Row,
+        claim: Claim,
+        tally: Option<Tally>,
+        permits: Vec<OwnedSemaphorePermit>,
+    ) {
+        claim.sending();
+        let job = Job {
+            row,
+            claim,
+            tally,
+            permits,
+        };
+        // Refused only after the stop; dropping the job forgets the row.
+        let _ = self.jobs.send(job);
+    }
+}
+
+/// The loop: everything in flight, polled by one task.
+pub(crate) struct Publishing {
+    routes: Arc<Routes>,
+    sink: Amqp,
+    interval: Duration,
+    jobs: mpsc::UnboundedReceiver<Job>,
+    marks: mpsc::UnboundedSender<Mark>,
+    nudge: Arc<Notify>,
+    reports: Reports,
+}
+
+/// What the loop is made of.
+pub(crate) struct Parts {
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) lanes: Ownership,
+    pub(crate) sink: Amqp,
+    pub(crate) interval: Duration,
+    pub(crate) routes: Arc<Routes>,
+    pub(crate) marks: mpsc::UnboundedSender<Mark>,
+    pub(crate) nudge: Arc<Notify>,
+}
+
+/// The handle and its loop.
+pub(crate) fn publisher(parts: Parts) -> (Publisher, Publishing) {
+    let (jobs, inbox) = mpsc::unbounded_channel();
+    let publisher = Publisher {
+        ledger: parts.ledger,
+        lanes: parts.lanes,
+        sink: parts.sink.clone(),
+        interval: parts.interval,
+        jobs,
+    };
+    let publishing = Publishing {
+        routes: parts.routes,
+        sink: parts.sink,
+        interval: parts.interval,
+        jobs: inbox,
+        marks: parts.marks,
+        nudge: parts.nudge,
+        reports: Reports::default(),
+    };
+    (publisher, publishing)
+}
+
+impl Publishing {
+    /// Runs until it is stopped and nothing is in flight.
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let mut flying = FuturesUnordered::new();
+        let mut stopping = false;
+        loop {
+            tokio::select! {
+                () = stop.cancelled(), if !stopping => {
+                    stopping = true;
+                    self.jobs.close();
+                }
+                job = self.jobs.recv(), if !(stopping && self.jobs.is_empty()) => match job {
+                    Some(job) => flying.push(publish(job, self.routes.clone(), self.sink.clone())),
+                    None => stopping = true,
+                },
+                Some(flown) = flying.next(), if !flying.is_empty() => self.settle(flown),
+                else => return,
+            }
+        }
+    }
+
+    fn settle(&mut self, flown: Flown) {
+        let Flown {
+            id,
+            claim,
+            tally,
+            done,
+            failures,
+        } = flown;
+        for failure in &failures {
+            self.report(&id, failure);
+        }
+        let news = !done.is_empty() && done != claim.done;
+        // The most hurried route decides, so that none waits for a sibling that fails.
+        let sent = match failures.iter().map(|failure| failure.pace).min() {
+            None => Sent::Whole,
+            Some(pace) => Sent::Again {
+                after: self.wait(pace, claim.attempts),
+            },
+        };
+        if let Some(tally) = &tally {
+            match sent {
+                Sent::Whole => tally.published(),
+                Sent::Again { .. } => tally.unsent(),
+            }
+        }
+        // Settled before it is marked, so that the mark finds the row as it is.
+        claim.settle(sent, done);
+        if news || sent == Sent::Whole {
+            // The marker outlives this loop.
+            let _ = self.marks.send(Mark { id, done, tally });
+        }
+        if matches!(sent, Sent::Again { after } if after.is_zero()) && self.sink.is_up() {
+            self.nudge.notify_one();
+        }
+    }
+
+    /// How long until the next attempt. Half an interval for the next cycle, so that it does not miss
+    /// the tick it is meant for.
+    fn wait(&self, pace: Pace, attempts: u32) -> Duration {
+        match pace {
+            Pace::AtOnce => Duration::ZERO,
+            Pace::NextCycle => self.interval / 2,
+            Pace::Growing => {
+                let wait = self.interval.saturating_mul(1 << attempts.min(16)) / 2;
+                wait.min(LONGEST_WAIT)
+            }
+        }
+    }
+
+    fn report(&mut self, id: &RowId, failure: &Failure) {
+        let Failure {
+            label,
+            reason,
+            pace,
+            rendered,
+        } = failure;
+        match (rendered, pace) {
+            (false, _) => self.reports.first(&format!("{id}/{label}"), |times| {
+                tracing::error!(
+                    row = %id, label, reason, times,
+                    "the label could not be rendered; it is tried again every cycle, other labels go out"
+                );
+            }),
+            // The connection's own log says what happened.
+            (true, Pace::AtOnce) => tracing::debug!(row = %id, label, reason, "not sent yet"),
+            (true, Pace::NextCycle | Pace::Growing) => {
+                self.reports.first(&format!("{label}: {reason}"), |times| {
+                    tracing::warn!(row = %id, label, reason, times, "not sent, it stays in the outbox");
+                });
+            }
+        }
+    }
+}
+
+/// A row whose routes have all had an answer.
+struct Flown {
+    id: RowId,
+    claim: Claim,
+    tally: Option<Tally>,
+    done: Done,
+    failures: Vec<Failure>,
+}
+
+/// A route that is still owed.
+struct Failure {
+    label: String,
+    reason: String,
+    pace: Pace,
+    /// Whether there was a message at all.
+    rendered: bool,
+}
+
+async fn publish(job: Job, routes: Arc<Routes>, sink: Amqp) -> Flown {
+    let Job {
+        row,
+        claim,
+        tally,
+        permits,
+    } = job;
+    let mut done = claim.done.union(routes.done(row.outstanding.as_deref()));
+    let mut failures = Vec::new();
+    let mut messages = Vec::new();
+    for (index, rendering) in routes.all.iter().enumerate() {
+        if done.contains(index) {
+            continue;
+        }
+        match rendering.label.render(&row.event, routes.encoding) {
+            Ok(None) => done.insert(index),
+            Ok(Some(body)) => messages.push((index, rendering.message(&row, body))),
+            Err(unrendered) => failures.push(Failure {
+                label: rendering.label.name().to_owned(),
+                reason: unrendered.to_string(),
+                pace: Pace::NextCycle,
+                rendered: false,
+            }),
+        }
+    }
+    let answers = messages.into_iter().map(|(index, message)| {
+        let sink = &sink;
+        async move { (index, sink.deliver(message).await) }
+    });
+    for (index, verdict) in join_all(answers).await {
+        match verdict {
+            Verdict::Accepted => done.insert(index),
+            Verdict::Retry { reason, pace } => failures.push(Failure {
+                label: routes.all[index].label.name().to_owned(),
+                reason,
+                pace,
+                rendered: true,
+            }),
+        }
+    }
+    drop(permits);
+    Flown {
+        id: row.id,
+        claim,
+        tally,
+        done,
+        failures,
+    }
+}

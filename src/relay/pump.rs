@@ -1,0 +1,262 @@
+//! Sweeps the lanes this replica owns for whatever did not leave.
+
+use std::{
+    collections::HashSet,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use tokio::{
+    sync::{Mutex, Notify, mpsc},
+    time::MissedTickBehavior,
+};
+use tokio_util::sync::CancellationToken;
+
+use super::{ledger::Ledger, publisher::Publisher, report::Reports};
+use crate::{
+    error::Result,
+    row::{Row, RowId},
+    sinks::amqp::Amqp,
+    slots::Ownership,
+    store::{Store, decode},
+};
+
+/// How many ids one read by id asks for: above 200 the server sorts.
+const IDS: usize = 200;
+
+/// What one pass did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pass {
+    /// Rows that were due and that this process was not at already.
+    pub found: u64,
+    /// Rows that owe nothing any more.
+    pub published: u64,
+    /// Rows that still owe something, and will be tried again.
+    pub unsent: u64,
+    /// Rows, of those published, whose mark is acknowledged.
+    pub marked: u64,
+    /// Rows that no pump can publish; each is reported with its id.
+    pub malformed: u64,
+}
+
+/// Counts a pass while its rows are on their way. The pass is over when every clone is dropped.
+#[derive(Clone)]
+pub(crate) struct Tally {
+    counts: Arc<Counts>,
+    _open: mpsc::Sender<()>,
+}
+
+#[derive(Default)]
+struct Counts {
+    found: AtomicU64,
+    published: AtomicU64,
+    unsent: AtomicU64,
+    marked: AtomicU64,
+    malformed: AtomicU64,
+}
+
+impl Tally {
+    pub(crate) fn published(&self) {
+        self.counts.published.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn unsent(&self) {
+        self.counts.unsent.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn marked(&self) {
+        self.counts.marked.fetch_add(1, Relaxed);
+    }
+}
+
+impl Counts {
+    fn pass(&self) -> Pass {
+        Pass {
+            found: self.found.load(Relaxed),
+            published: self.published.load(Relaxed),
+            unsent: self.unsent.load(Relaxed),
+            marked: self.marked.load(Relaxed),
+            malformed: self.malformed.load(Relaxed),
+        }
+    }
+}
+
+/// The loop. Cycles never overlap: an overrun delays the next, and nudges coalesce.
+pub(crate) struct Pump {
+    pub(crate) cycle: Arc<Mutex<Cycle>>,
+    pub(crate) interval: Duration,
+    pub(crate) nudge: Arc<Notify>,
+    pub(crate) lanes: Ownership,
+    pub(crate) sink: Amqp,
+}
+
+impl Pump {
+    pub(crate) async fn run(mut self, stop: CancellationToken) {
+        let mut tick = tokio::time::interval(self.interval);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut returned = self.sink.returns();
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => return,
+                _ = tick.tick() => {}
+                () = self.nudge.notified() => {}
+                () = self.lanes.changed() => {}
+                () = returned.next() => {}
+            }
+            tokio::select! {
+                () = stop.cancelled() => return,
+                () = cycle(&self.cycle) => {}
+            }
+        }
+    }
+}
+
+async fn cycle(cycle: &Mutex<Cycle>) {
+    let begun = Instant::now();
+    match cycle.lock().await.once(None).await {
+        Ok(0) => {}
+        Ok(rows) => tracing::debug!(rows, took = ?begun.elapsed(), "pumped"),
+        Err(error) => tracing::warn!(%error, "a cycle failed, the next one goes on"),
+    }
+}
+
+/// Runs one cycle and waits for everything it published to be settled and marked.
+pub(crate) async fn pass(cycle: &Mutex<Cycle>) -> Result<Pass> {
+    let counts = Arc::new(Counts::default());
+    let (open, mut over) = mpsc::channel(1);
+    let tally = Tally {
+        counts: counts.clone(),
+        _open: open,
+    };
+    cycle.lock().await.once(Some(tally)).await?;
+    // Nothing is ever sent: this resolves when the last clone of the tally is dropped.
+    over.recv().await;
+    Ok(counts.pass())
+}
+
+/// One cycle: read what is due and hand it over.
+pub(crate) struct Cycle {
+    pub(crate) store: Store,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) publisher: Publisher,
+    pub(crate) lanes: Ownership,
+    pub(crate) sink: Amqp,
+    pub(crate) batch: u32,
+    pub(crate) malformed: Reports,
+    /// The lane the next cycle begins with: where the last one was cut short, so that none starves.
+    pub(crate) first: u8,
+}
+
+impl Cycle {
+    /// Hands over everything that is due, in the order the index has it, and says how many rows that
+    /// was. Reads nothing while the sink takes nothing or no lane is owned.
+    pub(crate) async fn once(&mut self, tally: Option<Tally>) -> Result<u64> {
+        let known = self.known(tally.as_ref()).await?;
+        let Some(slot) = self.lanes.slot() else {
+            return Ok(known);
+        };
+        let (before, from): (Vec<u8>, Vec<u8>) = slot.lanes().partition(|&lane| lane < self.first);
+        self.first = 0;
+        let mut swept = 0;
+        for lanes in [from, before] {
+            if !lanes.is_empty() && self.open() && self.first == 0 {
+                swept += self.sweep(&lanes, tally.as_ref()).await?;
+            }
+        }
+        Ok(known + swept)
+    }
+
+    fn open(&self) -> bool {
+        self.sink.is_up()
+    }
+
+    /// Tries again what this process knows it could not send.
+    async fn known(&mut self, tally: Option<&Tally>) -> Result<u64> {
+        let mut rows = 0;
+        // What fails again at once is left to the next cycle.
+        let mut passed = HashSet::new();
+        while self.open() {
+            let due = self.ledger.due(Instant::now(), IDS, &passed);
+            if due.is_empty() {
+                break;
+            }
+            let (ours, others): (Vec<_>, Vec<_>) = due
+                .into_iter()
+                .partition(|due| self.publisher.may_send(due.lane, due.pending));
+            others.iter().for_each(|due| self.ledger.forget(&due.id));
+            let ids: Vec<RowId> = ours.into_iter().map(|due| due.id).collect();
+            rows += self.again(&ids, tally).await?;
+            passed.extend(ids);
+        }
+        Ok(rows)
+    }
+
+    async fn again(&mut self, ids: &[RowId], tally: Option<&Tally>) -> Result<u64> {
+        let mut rows = 0;
+        let mut gone: Vec<&RowId> = ids.iter().collect();
+        let ledger = self.ledger.clone();
+        let _reading = ledger.read();
+        let mut cursor = self.store.unpublished(ids, self.batch).await?;
+        while self.store.advance(&mut cursor).await? {
+            if let Some(row) = self.read(cursor.current(), tally) {
+                gone.retain(|&id| *id != row.id);
+                rows += u64::from(self.hand_over(row, tally).await);
+            }
+        }
+        gone.into_iter().for_each(|id| self.ledger.forget(id));
+        Ok(rows)
+    }
+
+    async fn sweep(&mut self, lanes: &[u8], tally: Option<&Tally>) -> Result<u64> {
+        let mut rows = 0;
+        let ledger = self.ledger.clone();
+        let _reading = ledger.read();
+        let mut cursor = self.store.due(lanes, self.batch).await?;
+        while self.store.advance(&mut cursor).await? {
+            let Some(row) = self.read(cursor.current(), tally) else {
+                continue;
+            };
+            let lane = row.lane;
+            if !self.open() || !self.lanes.owns(lane) {
+                self.first = lane;
+                break;
+            }
+            rows += u64::from(self.hand_over(row, tally).await);
+        }
+        Ok(rows)
+    }
+
+    fn read(&mut self, raw: &bson::RawDocument, tally: Option<&Tally>) -> Option<Row> {
+        match decode(raw) {
+            Ok(row) => Some(row),
+            Err(malformed) => {
+                if let Some(tally) = tally {
+                    tally.counts.malformed.fetch_add(1, Relaxed);
+                }
+                self.malformed.first(&malformed.id, |seen| {
+                    tracing::error!(
+                        collection = self.store.name(),
+                        seen,
+                        "{malformed}; mend or delete it, it delays no other"
+                    );
+                });
+                None
+            }
+        }
+    }
+
+    async fn hand_over(&self, row: Row, tally: Option<&Tally>) -> bool {
+        let Some(claim) = self.ledger.claim(&row, Instant::now()) else {
+            return false;
+        };
+        if let Some(tally) = tally {
+            tally.counts.found.fetch_add(1, Relaxed);
+        }
+        self.publisher.sweep(row, claim, tally.cloned()).await;
+        true
+    }
+}

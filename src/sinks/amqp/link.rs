@@ -1,0 +1,216 @@
+//! One connection, and the socket under it.
+
+use std::{
+    net::{Shutdown, TcpStream},
+    os::fd::AsFd,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
+
+use lapin::{
+    AsyncTcpStream, Connection, ConnectionProperties,
+    tcp::TLSConfig,
+    uri::{AMQPScheme, AMQPUri},
+};
+
+use crate::error::{Error, Result};
+
+/// How long name look-up, TCP, TLS and the AMQP handshake may take together.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The heartbeat where the URI names none, in seconds: a half-open link is noticed within twice that.
+const HEARTBEAT: u16 = 10;
+
+/// A broker to connect to.
+pub(crate) struct Node {
+    uri: AMQPUri,
+    address: String,
+}
+
+impl Node {
+    /// Reads the URIs of the setting.
+    pub(crate) fn list(uris: &[String]) -> Result<Vec<Self>> {
+        let refuse = |expected: String| Error::Setting {
+            name: "TOA_OUTBOX_AMQP".into(),
+            origin: "settings",
+            value: "…".into(),
+            expected,
+        };
+        if uris.is_empty() {
+            return Err(refuse("expected at least one AMQP URI".into()));
+        }
+        let node = |(index, uri): (usize, &String)| {
+            Self::parse(uri).map_err(|problem| {
+                let number = index + 1;
+                refuse(format!(
+                    "expected amqp://user:password@host:port/vhost or amqps://…, URI {number} of {}: {problem}",
+                    uris.len()
+                ))
+            })
+        };
+        uris.iter().enumerate().map(node).collect()
+    }
+
+    fn parse(uri: &str) -> Result<Self, &'static str> {
+        if !uri.starts_with("amqp://") && !uri.starts_with("amqps://") {
+            return Err("its scheme is neither amqp nor amqps");
+        }
+        // What the parser says may repeat the URI, and with it the password.
+        let mut uri: AMQPUri = uri.parse().map_err(
+            |_| "it cannot be read; percent-encode what is special in user, password and vhost",
+        )?;
+        uri.query.heartbeat.get_or_insert(HEARTBEAT);
+        let scheme = match uri.scheme {
+            AMQPScheme::AMQP => "amqp",
+            AMQPScheme::AMQPS => "amqps",
+        };
+        let address = format!(
+            "{scheme}://{}:{}/{}",
+            uri.authority.host, uri.authority.port, uri.vhost
+        );
+        Ok(Self { uri, address })
+    }
+
+    /// The URI without credentials.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+}
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoLink {
+    #[error("no answer within {} s: is this an AMQP port, and one that speaks TLS if the scheme is amqps?", CONNECT_TIMEOUT.as_secs())]
+    Silent,
+    #[error("{0}")]
+    Refused(#[from] lapin::Error),
+}
+
+/// A connection that can be cut.
+///
+/// Futures dropped in the client may still be written to the socket later, minutes later on a blocked
+/// connection. So the link keeps a second handle of the socket: once that is shut down, nothing can
+/// leave. Dropping the link cuts it.
+pub(super) struct Link {
+    connection: Connection,
+    socket: Socket,
+    address: String,
+}
+
+#[derive(Clone, Default)]
+struct Socket(Arc<Mutex<Option<TcpStream>>>);
+
+impl Link {
+    pub(super) async fn open(node: &Node) -> Result<Self, NoLink> {
+        let socket = Socket::default();
+        // Cuts what is half open on every way out but the last.
+        let guard = Cut(socket.clone());
+        let opened = connection(node.uri.clone(), socket.clone());
+        let connection = tokio::time::timeout(CONNECT_TIMEOUT, opened)
+            .await
+            .map_err(|_| NoLink::Silent)??;
+        std::mem::forget(guard);
+        Ok(Self {
+            connection,
+            socket,
+            address: node.address.clone(),
+        })
+    }
+
+    pub(super) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    pub(super) fn address(&self) -> &str {
+        &self.address
+    }
+
+    pub(super) fn cut(&self) {
+        self.socket.cut();
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.cut();
+    }
+}
+
+struct Cut(Socket);
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        self.0.cut();
+    }
+}
+
+impl Socket {
+    fn keep(&self, socket: TcpStream) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
+    }
+
+    fn cut(&self) {
+        let socket = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(socket) = socket {
+            // An error says that it is cut already.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+async fn connection(uri: AMQPUri, socket: Socket) -> Result<Connection, lapin::Error> {
+    let properties = ConnectionProperties::default()
+        .with_connection_name(concat!("toa-outbox ", env!("CARGO_PKG_VERSION")).into());
+    let runtime = lapin::runtime::default_runtime()?;
+    Connection::connector(
+        uri,
+        runtime,
+        async move |uri: AMQPUri, runtime| {
+            let host = uri.authority.host.clone();
+            let addresses = runtime.to_socket_addrs((host.clone(), uri.authority.port));
+            let plain = tokio::time::timeout(
+                CONNECT_TIMEOUT,
+                AsyncTcpStream::connect(&runtime, addresses),
+            );
+            let plain = plain.await.map_err(std::io::Error::from)??;
+            if let AsyncTcpStream::Plain(stream) = &plain {
+                let second = stream.get_ref().as_fd().try_clone_to_owned()?;
+                socket.keep(TcpStream::from(second));
+            }
+            match uri.scheme {
+                AMQPScheme::AMQP => Ok(plain),
+                AMQPScheme::AMQPS => Ok(plain.into_tls(&host, TLSConfig::default()).await?),
+            }
+        },
+        properties,
+    )
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_holds_no_credentials() {
+        let node = Node::parse("amqps://me:secret@host:5671/v").unwrap();
+        assert_eq!(node.address(), "amqps://host:5671/v");
+        assert_eq!(node.uri.query.heartbeat, Some(HEARTBEAT));
+    }
+
+    #[test]
+    fn what_is_no_uri_is_refused_without_being_repeated() {
+        let refused = |uris: &[&str]| {
+            let uris: Vec<String> = uris.iter().map(|&uri| uri.into()).collect();
+            let error = Node::list(&uris).err().unwrap().to_string();
+            assert!(
+                error.contains("TOA_OUTBOX_AMQP") && !error.contains("secret"),
+                "{error}"
+            );
+        };
+        refused(&[]);
+        refused(&["http://me:secret@host"]);
+        refused(&["amqp://me:secret@host:port"]);
+        refused(&["amqp://host", "me:secret@host"]);
+    }
+}

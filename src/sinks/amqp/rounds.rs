@@ -1,0 +1,73 @@
+//! Messages that may be returned go in rounds: publish many, wait for every confirm, then judge.
+//!
+//! The client attaches the oldest waiting return to whichever confirm completes next, so neither the
+//! confirm that carries a return nor one that carries none says anything about its own message. But the
+//! broker sends a return before the confirm of the same message, and each confirm takes one waiting
+//! return with it. So when no confirm of a channel is outstanding, every return is attached to some
+//! confirm of it, and can be matched by its own message id and exchange.
+
+use std::{collections::HashSet, sync::Arc};
+
+use futures::future::join_all;
+use lapin::message::BasicReturnMessage;
+use tokio::sync::{mpsc, oneshot};
+
+use super::{
+    pipe::Pipe,
+    session::{Envelope, Outcome, Session},
+};
+
+/// The most messages of a round: enough to keep the broker busy, few enough that the first does not
+/// wait long for the last.
+const ROUND: usize = 256;
+
+/// A message that waits for a round.
+pub(super) struct Entry {
+    pub(super) envelope: Arc<Envelope>,
+    pub(super) answer: oneshot::Sender<Outcome>,
+}
+
+pub(super) type Inbox = tokio::sync::Mutex<mpsc::UnboundedReceiver<Entry>>;
+
+/// Runs rounds until the session ends.
+pub(super) async fn run(session: &Session, pipe: &Pipe, inbox: &Inbox) {
+    let mut inbox = inbox.lock().await;
+    let mut round = Vec::with_capacity(ROUND);
+    while inbox.recv_many(&mut round, ROUND).await > 0 {
+        once(session, pipe, &mut round).await;
+    }
+}
+
+async fn once(session: &Session, pipe: &Pipe, round: &mut Vec<Entry>) {
+    let publications = round
+        .iter()
+        .map(|entry| session.publish(pipe, &entry.envelope));
+    let outcomes = join_all(publications).await;
+    let returned: HashSet<_> = outcomes.iter().filter_map(returned).collect();
+    let verdicts: Vec<bool> = round
+        .iter()
+        .map(|entry| returned.contains(&entry.envelope.identity()))
+        .collect();
+    drop(returned);
+    for ((entry, outcome), is_returned) in round.drain(..).zip(outcomes).zip(verdicts) {
+        let outcome = match outcome {
+            Outcome::Acked(_) if is_returned => Outcome::Returned,
+            other => other,
+        };
+        // Nobody waits any more where the answer is refused.
+        let _ = entry.answer.send(outcome);
+    }
+}
+
+/// The identity of the message a confirm brought back, which need not be its own.
+fn returned(outcome: &Outcome) -> Option<(&str, &str)> {
+    match outcome {
+        Outcome::Acked(Some(message)) | Outcome::Nacked(Some(message)) => identity(message),
+        _ => None,
+    }
+}
+
+fn identity(message: &BasicReturnMessage) -> Option<(&str, &str)> {
+    let id = message.delivery.properties.message_id().as_ref()?;
+    Some((id.as_str(), message.delivery.exchange.as_str()))
+}

@@ -1,0 +1,494 @@
+//! The life of one connection: what is published on it, and what becomes of that.
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use futures::StreamExt;
+use lapin::{
+    BasicProperties, Channel, Confirmation, ErrorKind, Event, ExchangeKind,
+    message::BasicReturnMessage,
+    options::{BasicPublishOptions, ExchangeDeclareOptions},
+    types::{AMQPValue, FieldTable, ShortString},
+};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::{
+    Tuning,
+    link::Link,
+    pipe::{Open, Pipe},
+    quarantine::{Quarantine, Suspect, Treatment, named_exchange},
+    rounds::{self, Entry},
+};
+use crate::sinks::{Message, Pace, Verdict};
+
+/// How often a message is put on a channel again because others closed the last one under it.
+const STRIKES: usize = 8;
+
+/// How long a connection that is being closed in good order may take to say so.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+pub(super) struct Session {
+    link: Link,
+    tuning: Tuning,
+    /// Cancelled when the connection is over, with everything on it.
+    dead: CancellationToken,
+    main: Pipe,
+    mandatory: Pipe,
+    apart: Pipe,
+    control: tokio::sync::Mutex<Option<Channel>>,
+    exchanges: Mutex<HashMap<String, Arc<Exchange>>>,
+    quarantine: Mutex<Quarantine>,
+    /// Held while a suspect is tried.
+    probing: tokio::sync::Mutex<()>,
+    rounds: mpsc::UnboundedSender<Entry>,
+    round: rounds::Inbox,
+    /// Since when the broker takes what is written; none while it has blocked the connection.
+    flowing: watch::Sender<Option<Instant>>,
+    /// How often in a row a channel was given up because a confirm stayed away.
+    silences: AtomicU32,
+}
+
+/// One exchange on this connection.
+#[derive(Default)]
+struct Exchange {
+    /// Declared, or when and why that last failed. Held while it is declared.
+    declared: tokio::sync::Mutex<Declared>,
+}
+
+#[derive(Default)]
+enum Declared {
+    #[default]
+    No,
+    Failed(Instant, String),
+    Yes,
+}
+
+/// What is given to a channel for one message.
+pub(super) struct Envelope {
+    exchange: ShortString,
+    properties: BasicProperties,
+    options: BasicPublishOptions,
+    body: Vec<u8>,
+    suspects: [Suspect; 2],
+}
+
+/// What became of one publication.
+pub(super) enum Outcome {
+    Acked(Option<BasicReturnMessage>),
+    Nacked(Option<BasicReturnMessage>),
+    /// Acked, and its own message came back.
+    Returned,
+    /// The broker closed the channel, and said why.
+    Closed(String),
+    /// The channel was not there any more; it was not sent.
+    Unsent,
+    /// Nothing more will be heard on this connection.
+    Dead,
+    /// The confirm stayed away for too long.
+    Silent,
+}
+
+impl Session {
+    pub(super) fn new(link: Link, tuning: Tuning) -> Self {
+        let (rounds, round) = mpsc::unbounded_channel();
+        Self {
+            link,
+            tuning,
+            dead: CancellationToken::new(),
+            main: Pipe::default(),
+            mandatory: Pipe::default(),
+            apart: Pipe::default(),
+            control: tokio::sync::Mutex::default(),
+            exchanges: Mutex::default(),
+            quarantine: Mutex::default(),
+            probing: tokio::sync::Mutex::default(),
+            rounds,
+            round: tokio::sync::Mutex::new(round),
+            flowing: watch::Sender::new(Some(Instant::now())),
+            silences: AtomicU32::new(0),
+        }
+    }
+
+    /// Lives until the connection ends, and says why it did.
+    pub(super) async fn run(&self, stop: &CancellationToken) -> String {
+        let mut events = std::pin::pin!(self.link.connection().events_listener());
+        // Not every end of a connection is an event.
+        let mut look = tokio::time::interval(Duration::from_secs(1));
+        let mut rounds = std::pin::pin!(rounds::run(self, &self.mandatory, &self.round));
+        loop {
+            tokio::select! {
+                () = stop.cancelled() => {
+                    self.farewell().await;
+                    return "asked to stop".into();
+                }
+                () = self.dead.cancelled() => return "cut".into(),
+                () = &mut rounds => return "no more rounds".into(),
+                event = events.next() => match event {
+                    Some(Event::ConnectionBlocked(reason)) => self.block(&reason),
+                    Some(Event::ConnectionUnblocked) => self.unblock(),
+                    Some(Event::Error(error)) if !self.is_open() => return error.to_string(),
+                    Some(_) => {}
+                    None => return "the client ended".into(),
+                },
+                _ = look.tick() => if !self.is_open() {
+                    return "the connection is closed".into();
+                },
+            }
+        }
+    }
+
+    fn is_open(&self) -> bool {
+        self.link.connection().status().connected()
+    }
+
+    /// Ends the connection with everything on it, at once. Whatever was not confirmed counts as not
+    /// sent, and can no longer leave.
+    pub(super) fn cut(&self) {
+        self.link.cut();
+        self.dead.cancel();
+    }
+
+    async fn farewell(&self) {
+        let closed = self.link.connection().close(200, "bye".into());
+        // Past the time, or with an error, it is cut all the same.
+        let _ = tokio::time::timeout(FAREWELL, closed).await;
+    }
+
+    fn block(&self, reason: &str) {
+        tracing::warn!(
+            address = self.link.address(),
+            reason,
+            "the broker blocks the connection; publications wait"
+        );
+        self.flowing.send_replace(None);
+    }
+
+    fn unblock(&self) {
+        tracing::info!(
+            address = self.link.address(),
+            "the broker takes publications again"
+        );
+        self.flowing.send_replace(Some(Instant::now()));
+    }
+
+    /// Publishes one message, apart if it is suspect.
+    pub(super) async fn deliver(&self, message: Message) -> Verdict {
+        let envelope = match Envelope::new(message) {
+            Ok(envelope) => Arc::new(envelope),
+            Err(reason) => return Verdict::retry(Pace::Growing, reason),
+        };
+        if let Err(verdict) = self.declared(&envelope.exchange).await {
+            return verdict;
+        }
+        for _ in 0..STRIKES {
+            if self.treatment(&envelope) != Treatment::Innocent {
+                return self.probe(&envelope).await;
+            }
+            match self.send(&envelope).await {
+                Outcome::Closed(reason) => self.suspect(&envelope, &reason),
+                Outcome::Unsent => {}
+                outcome => return self.conclude(outcome),
+            }
+        }
+        Verdict::retry(
+            Pace::NextCycle,
+            "the channel was closed under it again and again",
+        )
+    }
+
+    async fn send(&self, envelope: &Arc<Envelope>) -> Outcome {
+        if !envelope.options.mandatory {
+            return self.publish(&self.main, envelope).await;
+        }
+        let (answer, outcome) = oneshot::channel();
+        let envelope = envelope.clone();
+        if self.rounds.send(Entry { envelope, answer }).is_err() {
+            return Outcome::Dead;
+        }
+        tokio::select! {
+            outcome = outcome => outcome.unwrap_or(Outcome::Dead),
+            () = self.dead.cancelled() => Outcome::Dead,
+        }
+    }
+
+    fn conclude(&self, outcome: Outcome) -> Verdict {
+        let (pace, reason) = match outcome {
+            Outcome::Acked(_) => return Verdict::Accepted,
+            Outcome::Nacked(_) => (Pace::Growing, "a queue refused it (nack)".into()),
+            Outcome::Returned => (Pace::Growing, "no queue takes it (returned)".into()),
+            Outcome::Closed(reason) => (Pace::NextCycle, reason),
+            Outcome::Unsent => (Pace::AtOnce, "the channel was closed".into()),
+            Outcome::Dead => (
+                Pace::AtOnce,
+                "the connection was lost before the confirm".into(),
+            ),
+            Outcome::Silent => (Pace::AtOnce, "the confirm stayed away".into()),
+        };
+        Verdict::Retry { reason, pace }
+    }
+
+    /// Remembers who may have closed the channel `envelope` was on.
+    fn suspect(&self, envelope: &Envelope, reason: &str) {
+        let [exchange, alone] = &envelope.suspects;
+        match named_exchange(reason) {
+            Some(name) if name == envelope.exchange.as_str() => {
+                self.quarantine().suspect(exchange.clone());
+            }
+            Some(_) => {}
+            None => self.quarantine().suspect(alone.clone()),
+        }
+    }
+
+    fn treatment(&self, envelope: &Envelope) -> Treatment {
+        let quarantine = self.quarantine();
+        if quarantine.is_empty() {
+            return Treatment::Innocent;
+        }
+        quarantine.treatment(&envelope.suspects, self.tuning.interval / 2, Instant::now())
+    }
+
+    /// Tries one suspect alone.
+    async fn probe(&self, envelope: &Arc<Envelope>) -> Verdict {
+        let _alone = self.probing.lock().await;
+        let suspect = match self.treatment(envelope) {
+            Treatment::Innocent => None,
+            Treatment::Probe(suspect) => Some(suspect),
+            Treatment::Wait(suspect, reason) => {
+                return Verdict::retry(pace(&suspect), reason);
+            }
+        };
+        match (self.publish(&self.apart, envelope).await, suspect) {
+            (Outcome::Closed(reason), Some(suspect)) => {
+                let mut quarantine = self.quarantine();
+                quarantine.convict(&suspect, reason.clone(), Instant::now());
+                Verdict::retry(pace(&suspect), reason)
+            }
+            (Outcome::Acked(Some(_)), Some(suspect)) => {
+                self.quarantine().clear(&suspect);
+                self.conclude(Outcome::Returned)
+            }
+            (outcome, suspect) => {
+                if let (Outcome::Acked(_) | Outcome::Nacked(_), Some(suspect)) = (&outcome, suspect)
+                {
+                    self.quarantine().clear(&suspect);
+                }
+                self.conclude(outcome)
+            }
+        }
+    }
+
+    /// Gives one message to the channel of a pipe and waits for what becomes of it.
+    pub(super) async fn publish(&self, pipe: &Pipe, envelope: &Envelope) -> Outcome {
+        let opened = tokio::select! {
+            opened = pipe.open(self.link.connection(), &self.dead) => opened,
+            () = self.dead.cancelled() => return Outcome::Dead,
+        };
+        let open = match opened {
+            Ok(open) => open,
+            Err(error) => return self.failed(&error),
+        };
+        tokio::select! {
+            outcome = confirmed(&open.channel, envelope) => match outcome {
+                Ok(Confirmation::Nack(returned)) => Outcome::Nacked(returned),
+                Ok(Confirmation::Ack(returned)) => {
+                    self.silences.store(0, Relaxed);
+                    Outcome::Acked(returned)
+                }
+                // Confirms are selected on every channel of a pipe.
+                Ok(Confirmation::NotRequested) => Outcome::Silent,
+                Err(error) => self.failed(&error),
+            },
+            () = open.over.cancelled() => Outcome::Dead,
+            () = self.overdue() => self.silence(pipe, &open),
+        }
+    }
+
+    fn failed(&self, error: &lapin::Error) -> Outcome {
+        match error.kind() {
+            ErrorKind::ProtocolError(error)
+                if matches!(error.kind(), lapin::protocol::AMQPErrorKind::Soft(_)) =>
+            {
+                Outcome::Closed(error.get_message().to_string())
+            }
+            ErrorKind::InvalidChannelState(..) if self.is_open() => Outcome::Unsent,
+            _ => Outcome::Dead,
+        }
+    }
+
+    /// Resolves once an answer given now has stayed away for too long: the time on a connection that is
+    /// blocked does not count, and the patience doubles with each silence in a row.
+    async fn overdue(&self) {
+        let patience = self.tuning.confirm_timeout * (1 << self.silences.load(Relaxed).min(6));
+        let asked = Instant::now();
+        let mut flowing = self.flowing.subscribe();
+        loop {
+            let since = *flowing.borrow_and_update();
+            let Some(since) = since else {
+                // The sender lives as long as the session.
+                let _ = flowing.changed().await;
+                continue;
+            };
+            let until = since.max(asked) + patience;
+            tokio::select! {
+                () = tokio::time::sleep_until(until.into()) => return,
+                _ = flowing.changed() => {}
+            }
+        }
+    }
+
+    fn silence(&self, pipe: &Pipe, open: &Arc<Open>) -> Outcome {
+        if !open.over.is_cancelled() {
+            self.silences.fetch_add(1, Relaxed);
+            tracing::warn!(
+                address = self.link.address(),
+                "a confirm stayed away too long, its channel is rebuilt"
+            );
+            pipe.retire(open);
+        }
+        Outcome::Silent
+    }
+
+    /// Declares the exchange if this connection has not yet; one attempt a cycle.
+    async fn declared(&self, name: &ShortString) -> Result<(), Verdict> {
+        let exchange = self.exchange(name);
+        let mut declared = exchange.declared.lock().await;
+        match &*declared {
+            Declared::Yes => return Ok(()),
+            Declared::Failed(at, reason) if at.elapsed() < self.tuning.interval / 2 => {
+                return Err(Verdict::retry(Pace::NextCycle, reason));
+            }
+            Declared::Failed(..) | Declared::No => {}
+        }
+        let dead = || Verdict::retry(Pace::AtOnce, "the connection was lost");
+        let result = tokio::select! {
+            result = self.declare(name) => result,
+            () = self.dead.cancelled() => return Err(dead()),
+        };
+        match result {
+            Ok(()) => {
+                *declared = Declared::Yes;
+                Ok(())
+            }
+            Err(_) if !self.is_open() => Err(dead()),
+            Err(error) => {
+                let reason = format!("declaring exchange {name}: {error}");
+                *declared = Declared::Failed(Instant::now(), reason.clone());
+                Err(Verdict::retry(Pace::NextCycle, reason))
+            }
+        }
+    }
+
+    /// On a channel of its own, which a refusal closes.
+    async fn declare(&self, name: &ShortString) -> Result<(), lapin::Error> {
+        let mut control = self.control.lock().await;
+        let channel = match control
+            .take()
+            .filter(|channel| channel.status().connected())
+        {
+            Some(channel) => channel,
+            None => self.link.connection().create_channel().await?,
+        };
+        let options = ExchangeDeclareOptions {
+            durable: true,
+            ..ExchangeDeclareOptions::default()
+        };
+        let arguments = FieldTable::default();
+        channel
+            .exchange_declare(name.clone(), ExchangeKind::Fanout, options, arguments)
+            .await?;
+        *control = Some(channel);
+        Ok(())
+    }
+
+    fn exchange(&self, name: &ShortString) -> Arc<Exchange> {
+        let mut exchanges = self
+            .exchanges
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if let Some(exchange) = exchanges.get(name.as_str()) {
+            return exchange.clone();
+        }
+        exchanges.entry(name.to_string()).or_default().clone()
+    }
+
+    fn quarantine(&self) -> MutexGuard<'_, Quarantine> {
+        self.quarantine
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// An exchange that is missing is looked for every cycle; a message nobody can take, ever more seldom.
+fn pace(suspect: &Suspect) -> Pace {
+    match suspect {
+        Suspect::Exchange(_) => Pace::NextCycle,
+        Suspect::Message(..) => Pace::Growing,
+    }
+}
+
+async fn confirmed(channel: &Channel, envelope: &Envelope) -> Result<Confirmation, lapin::Error> {
+    let published = channel.basic_publish(
+        envelope.exchange.clone(),
+        ShortString::default(),
+        envelope.options,
+        &envelope.body,
+        envelope.properties.clone(),
+    );
+    published.await?.await
+}
+
+impl Envelope {
+    /// Fails where a name is longer than the protocol's short strings: that is the row's problem.
+    fn new(message: Message) -> Result<Self, String> {
+        let route = &message.route;
+        let short = |what: &str, text: &str| {
+            ShortString::try_new(text).map_err(|_| {
+                format!(
+                    "{what} is {} bytes long, AMQP carries at most 255",
+                    text.len()
+                )
+            })
+        };
+        let mut headers = FieldTable::default();
+        for (name, value) in &route.headers {
+            let value = AMQPValue::LongString(value.as_str().into());
+            headers.insert(short("a header's name", name)?, value);
+        }
+        let mut properties = BasicProperties::default()
+            .with_message_id(short("the row's id", &message.row)?)
+            .with_type(short("the label", &route.label)?)
+            .with_app_id(short("the component", &route.component)?)
+            .with_content_type(route.content_type.into())
+            .with_delivery_mode(2)
+            .with_headers(headers);
+        if let Some(time) = message.time {
+            properties = properties.with_timestamp(time);
+        }
+        Ok(Self {
+            exchange: short("the exchange", &route.exchange)?,
+            properties,
+            options: BasicPublishOptions {
+                mandatory: route.mandatory,
+                immediate: false,
+            },
+            suspects: [
+                Suspect::Exchange(route.exchange.clone()),
+                Suspect::Message(message.row, route.label.clone()),
+            ],
+            body: message.body,
+        })
+    }
+
+    /// What a return of this message carries.
+    pub(super) fn identity(&self) -> (&str, &str) {
+        let id = self.properties.message_id().as_ref();
+        (id.map_or("", |id| id.as_str()), self.exchange.as_str())
+    }
+}

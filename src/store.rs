@@ -1,0 +1,151 @@
+//! Every query on the outbox collection. Only this file and its parts know how a row is spelled.
+
+mod codec;
+mod ensure;
+
+use std::{future::IntoFuture, time::Duration};
+
+use bson::{Bson, Document, RawDocumentBuf, doc};
+use mongodb::{
+    ClientSession, Collection, Cursor, Database,
+    options::{Hint, ReadConcern, ReadPreference, SelectionCriteria, WriteConcern},
+};
+
+use crate::{
+    error::{Error, Result},
+    row::RowId,
+};
+
+pub(crate) use codec::{decode, encode};
+
+/// How long one request may take before it counts as failed. Not a `maxTimeMS`, which adds up over the
+/// life of a cursor: a long drain is no fault.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// The outbox collection of one component.
+#[derive(Clone)]
+pub(crate) struct Store {
+    database: Database,
+    rows: Collection<Document>,
+}
+
+impl Store {
+    pub(crate) fn new(database: &Database, collection: &str) -> Self {
+        Self {
+            database: database.clone(),
+            rows: database.collection(collection),
+        }
+    }
+
+    /// `<database>.<collection>`, as errors and logs name it.
+    pub(crate) fn name(&self) -> String {
+        self.rows.namespace().to_string()
+    }
+
+    /// Whether the deployment can commit a row with its entity: a replica set or a sharded cluster.
+    pub(crate) async fn is_transactional(&self) -> Result<bool> {
+        let hello = self.database.run_command(doc! { "hello": 1 }).await;
+        let hello =
+            hello.map_err(|error| self.failed("asking what kind of server this is", error))?;
+        Ok(
+            hello.contains_key("setName")
+                || hello.get_str("msg").is_ok_and(|msg| msg == "isdbgrid"),
+        )
+    }
+
+    /// Inserts an encoded row in the caller's transaction.
+    pub(crate) async fn insert(
+        &self,
+        session: &mut ClientSession,
+        row: &RawDocumentBuf,
+    ) -> Result<()> {
+        let rows = self.rows.clone_with_type::<RawDocumentBuf>();
+        let inserted = rows.insert_one(row).session(session).await;
+        inserted
+            .map(|_| ())
+            .map_err(|error| self.failed("inserting a row", error))
+    }
+
+    /// What is due by the server's clock in `lanes`, in no particular order, as one streaming cursor.
+    ///
+    /// One scan of the index on lane and pending, no sort. The bound is taken once: `$$NOW` does not
+    /// move while the cursor is read, so rows that become due meanwhile are left to the next cycle.
+    pub(crate) async fn due(&self, lanes: &[u8], batch: u32) -> Result<Cursor<Document>> {
+        let lanes: Vec<i32> = lanes.iter().map(|&lane| lane.into()).collect();
+        let filter = doc! {
+            "published": false,
+            "lane": { "$in": lanes },
+            "$expr": { "$lte": ["$pending", { "$toLong": "$$NOW" }] },
+        };
+        self.find(filter, batch).await
+    }
+
+    /// The rows of `ids` that are still unpublished, due or not.
+    pub(crate) async fn unpublished(&self, ids: &[RowId], batch: u32) -> Result<Cursor<Document>> {
+        let ids: Vec<Bson> = ids.iter().map(codec::id).collect();
+        self.find(doc! { "_id": { "$in": ids }, "published": false }, batch)
+            .await
+    }
+
+    /// The next document of a cursor of ours; whether there is one.
+    pub(crate) async fn advance(&self, cursor: &mut Cursor<Document>) -> Result<bool> {
+        self.within("reading on what is due", cursor.advance())
+            .await
+    }
+
+    async fn find(&self, filter: Document, batch: u32) -> Result<Cursor<Document>> {
+        let found = self
+            .rows
+            .find(filter)
+            .batch_size(batch)
+            .read_concern(ReadConcern::majority())
+            .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary))
+            .into_future();
+        self.within("reading what is due", found).await
+    }
+
+    /// Takes the routes `done` off what the rows of `ids` still owe, of `all` where a row does not say,
+    /// and publishes the rows of which nothing is left. Majority; safe to repeat.
+    ///
+    /// One pipeline, so that two markers that finish different routes of one row cannot undo each
+    /// other; a row that is published already is left as it is.
+    pub(crate) async fn mark(&self, ids: &[RowId], done: &[&str], all: &[&str]) -> Result<u64> {
+        let ids: Vec<Bson> = ids.iter().map(codec::id).collect();
+        let nothing_left = doc! { "$eq": ["$outstanding", []] };
+        let rest = doc! { "$setDifference": [{ "$ifNull": ["$outstanding", all] }, done] };
+        let marked = self
+            .rows
+            .update_many(
+                doc! { "_id": { "$in": ids }, "published": false },
+                vec![
+                    doc! { "$set": { "outstanding": rest } },
+                    doc! { "$set": {
+                        "published": nothing_left.clone(),
+                        "publishedAt": { "$cond": [nothing_left.clone(), "$$NOW", "$$REMOVE"] },
+                        "outstanding": { "$cond": [nothing_left, "$$REMOVE", "$outstanding"] },
+                    } },
+                ],
+            )
+            .hint(Hint::Keys(doc! { "_id": 1 }))
+            .write_concern(WriteConcern::majority())
+            .into_future();
+        let result = self.within("marking rows published", marked).await?;
+        Ok(result.matched_count)
+    }
+
+    /// Waits for one request, and no longer than [`PATIENCE`].
+    async fn within<T>(
+        &self,
+        attempted: &'static str,
+        request: impl Future<Output = Result<T, mongodb::error::Error>>,
+    ) -> Result<T> {
+        let answer = tokio::time::timeout(PATIENCE, request).await;
+        answer
+            .unwrap_or_else(|_| Err(mongodb::error::Error::custom("no answer within 30 s")))
+            .map_err(|error| self.failed(attempted, error))
+    }
+
+    fn failed(&self, attempted: &'static str, error: mongodb::error::Error) -> Error {
+        Error::store(attempted, self.name(), error)
+    }
+}

@@ -1,0 +1,249 @@
+//! A row to BSON and back, field by field. Rows of other writers are read as they are.
+
+use bson::{Bson, Document, RawBsonRef, RawDocument, RawDocumentBuf, doc, spec::BinarySubtype};
+
+use crate::{
+    lane::LANES,
+    row::{Event, Row, RowId},
+};
+
+/// A row that cannot be published, whoever wrote it.
+#[derive(Debug, thiserror::Error)]
+#[error("row {id} cannot be published: {problem}")]
+pub(crate) struct Malformed {
+    /// Its `_id`, in whatever form it has.
+    pub(crate) id: String,
+    problem: String,
+}
+
+/// The document of a new row; fails on what BSON cannot hold, such as a key with a null character.
+pub(crate) fn encode(row: &Row) -> Result<RawDocumentBuf, bson::error::Error> {
+    let event = &row.event;
+    RawDocumentBuf::try_from(&doc! {
+        "_id": id(&row.id),
+        "lane": i32::from(row.lane),
+        "published": false,
+        "pending": row.pending,
+        "event": {
+            "origin": event.origin.clone(),
+            "state": event.state.clone(),
+            "trailers": event.trailers.clone(),
+            "input": event.input.clone(),
+        },
+    })
+}
+
+/// An id as it stands in the collection.
+pub(super) fn id(id: &RowId) -> Bson {
+    match id {
+        RowId::Uuid(uuid) => bson::Uuid::from_bytes(*uuid.as_bytes()).into(),
+        RowId::ObjectId(id) => (*id).into(),
+        RowId::Text(text) => text.as_str().into(),
+    }
+}
+
+/// Reads a row as any writer may have spelled it.
+pub(crate) fn decode(raw: &RawDocument) -> Result<Row, Malformed> {
+    let id = raw.get("_id").ok().flatten();
+    let malformed = |problem: &str| Malformed {
+        id: id.map_or_else(|| "without _id".into(), shown),
+        problem: problem.into(),
+    };
+    Ok(Row {
+        id: id
+            .and_then(row_id)
+            .ok_or_else(|| malformed("_id is neither a UUID, an ObjectId nor a string"))?,
+        lane: whole(raw, "lane")
+            .and_then(|lane| u8::try_from(lane).ok())
+            .filter(|&lane| lane < LANES)
+            .ok_or_else(|| malformed("lane is not a whole number from 0 to 127"))?,
+        pending: whole(raw, "pending").ok_or_else(|| malformed("pending is not a number"))?,
+        event: event(raw).map_err(|problem| malformed(&problem))?,
+        outstanding: outstanding(raw).map_err(malformed)?,
+    })
+}
+
+fn row_id(id: RawBsonRef<'_>) -> Option<RowId> {
+    match id {
+        RawBsonRef::Binary(binary) if binary.subtype == BinarySubtype::Uuid => {
+            uuid::Uuid::from_slice(binary.bytes).ok().map(RowId::Uuid)
+        }
+        RawBsonRef::ObjectId(id) => Some(RowId::ObjectId(id)),
+        RawBsonRef::String(text) => Some(RowId::Text(text.to_owned())),
+        _ => None,
+    }
+}
+
+fn shown(id: RawBsonRef<'_>) -> String {
+    match row_id(id) {
+        Some(id) => id.to_string(),
+        None => Bson::try_from(id).map_or_else(|_| "unreadable".into(), |id| id.to_string()),
+    }
+}
+
+/// A number of any BSON type; fractions are cut off.
+fn whole(raw: &RawDocument, field: &str) -> Option<i64> {
+    match raw.get(field).ok()?? {
+        RawBsonRef::Int32(number) => Some(number.into()),
+        RawBsonRef::Int64(number) => Some(number),
+        RawBsonRef::Double(number) if number.is_finite() => Some(number as i64),
+        RawBsonRef::Decimal128(number) => {
+            let number: f64 = number.to_string().parse().ok()?;
+            number.is_finite().then_some(number as i64)
+        }
+        _ => None,
+    }
+}
+
+fn event(raw: &RawDocument) -> Result<Event, String> {
+    let event = raw
+        .get_document("event")
+        .map_err(|_| "event is not a document")?;
+    let event =
+        Document::try_from(event).map_err(|error| format!("event is unreadable: {error}"))?;
+    let take = |field: &str| event_field(&event, field);
+    let state = match take("state") {
+        Bson::Document(state) => state,
+        _ => return Err("event.state is not a document".into()),
+    };
+    let origin = match take("origin") {
+        Bson::Document(origin) => Some(origin),
+        Bson::Null => None,
+        _ => return Err("event.origin is neither a document nor null".into()),
+    };
+    Ok(Event {
+        origin,
+        state,
+        trailers: take("trailers"),
+        input: take("input"),
+    })
+}
+
+fn event_field(event: &Document, field: &str) -> Bson {
+    event.get(field).cloned().unwrap_or(Bson::Null)
+}
+
+fn outstanding(raw: &RawDocument) -> Result<Option<Vec<String>>, &'static str> {
+    let wrong = "outstanding is not an array of strings";
+    match raw.get("outstanding").map_err(|_| wrong)? {
+        None | Some(RawBsonRef::Null) => Ok(None),
+        Some(RawBsonRef::Array(routes)) => routes
+            .into_iter()
+            .map(|route| route.ok()?.as_str().map(str::to_owned))
+            .collect::<Option<_>>()
+            .map(Some)
+            .ok_or(wrong),
+        Some(_) => Err(wrong),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bson::oid::ObjectId;
+
+    fn read(document: Document) -> Result<Row, String> {
+        let raw = RawDocumentBuf::try_from(&document).unwrap();
+        decode(&raw).map_err(|malformed| malformed.to_string())
+    }
+
+    fn row(id: impl Into<Bson>) -> Document {
+        doc! {
+            "_id": id.into(), "lane": 3, "published": false, "pending": 5_i64,
+            "event": { "origin": null, "state": { "a": 1 }, "trailers": null, "input": null },
+        }
+    }
+
+    fn with(field: &str, value: impl Into<Bson>) -> Document {
+        let mut row = row("x");
+        row.insert(field, value);
+        row
+    }
+
+    #[test]
+    fn what_is_written_is_what_is_read() {
+        let row = Row {
+            id: RowId::new(),
+            lane: 127,
+            pending: 1_700_000_000_000,
+            event: Event::changed(doc! { "a": 1 }, doc! { "a": 2 })
+                .input("in")
+                .trailers(doc! { "t": [1] }),
+            outstanding: None,
+        };
+        assert_eq!(decode(&encode(&row).unwrap()).unwrap(), row);
+    }
+
+    #[test]
+    fn ids_of_other_writers_are_kept_as_they_are() {
+        for id in [
+            Bson::from("0190163d8694739b8f0c1d3a9d2b6c11"),
+            Bson::from("anything at all"),
+            Bson::from(ObjectId::new()),
+            Bson::from(bson::Uuid::new()),
+        ] {
+            let row = read(row(id.clone())).unwrap();
+            assert_eq!(super::id(&row.id), id);
+        }
+    }
+
+    #[test]
+    fn numbers_may_be_of_any_type() {
+        for pending in [Bson::Int32(5), Bson::Int64(5), Bson::Double(5.9)] {
+            assert_eq!(read(with("pending", pending)).unwrap().pending, 5);
+        }
+        assert_eq!(read(with("lane", 7.0)).unwrap().lane, 7);
+        let decimal: bson::Decimal128 = "5".parse().unwrap();
+        assert_eq!(read(with("pending", decimal)).unwrap().pending, 5);
+    }
+
+    #[test]
+    fn unknown_fields_are_no_problem() {
+        assert!(read(with("tenant", "t")).is_ok());
+        assert_eq!(
+            read(with("outstanding", vec!["amqp/x"]))
+                .unwrap()
+                .outstanding
+                .unwrap(),
+            ["amqp/x"]
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_published_is_named_by_id() {
+        let malformed = [
+            (with("lane", 128), "lane"),
+            (with("lane", -1), "lane"),
+            (with("lane", "3"), "lane"),
+            (with("pending", "now"), "pending"),
+            (with("event", 1), "event"),
+            (with("event", doc! { "state": 1 }), "event.state"),
+            (
+                with("event", doc! { "state": {}, "origin": 1 }),
+                "event.origin",
+            ),
+            (with("outstanding", vec![1]), "outstanding"),
+        ];
+        for (document, field) in malformed {
+            let text = read(document.clone()).unwrap_err();
+            assert!(
+                text.starts_with("row x") && text.contains(field),
+                "{document}: {text}"
+            );
+        }
+        assert!(read(row(7)).unwrap_err().starts_with("row 7"));
+    }
+
+    #[test]
+    fn what_bson_cannot_hold_is_an_error() {
+        let event = Event::created(doc! { "a\0b": 1 });
+        let row = Row {
+            id: RowId::new(),
+            lane: 0,
+            pending: 0,
+            event,
+            outstanding: None,
+        };
+        assert!(encode(&row).is_err());
+    }
+}

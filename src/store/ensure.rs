@@ -1,0 +1,101 @@
+//! The collection and its two indexes, before the first transaction and never inside one.
+
+use std::time::Duration;
+
+use bson::{Document, doc};
+use mongodb::{IndexModel, error::Error as DriverError, options::IndexOptions};
+
+use super::Store;
+use crate::error::{Result, UNAUTHORIZED, code};
+
+/// Server codes that mean someone else was faster, or that the index stands with another expiry.
+const NAMESPACE_EXISTS: i32 = 48;
+const NAMESPACE_NOT_FOUND: i32 = 26;
+const INDEX_NOT_FOUND: i32 = 27;
+const INDEX_OPTIONS_CONFLICT: i32 = 85;
+
+/// The names of the two indexes, the server's defaults.
+const DUE: &str = "lane_1_pending_1";
+const RETENTION: &str = "publishedAt_1";
+
+impl Store {
+    /// Creates the collection and its indexes where they are missing and applies a changed retention.
+    /// Losing a race to another process is no error; not being allowed to is reported, with what an
+    /// administrator has to run, and is no error either.
+    ///
+    /// `retention` zero: no TTL index at all, since the server reads zero as "at once".
+    pub(crate) async fn ensure(&self, retention: Duration) -> Result<()> {
+        match self.create(retention).await {
+            Ok(()) => Ok(()),
+            Err(error) if code(&error) == Some(UNAUTHORIZED) => {
+                tracing::warn!(
+                    collection = self.name(),
+                    %error,
+                    "not allowed to create the outbox collection, its indexes or a changed retention; \
+                     have an administrator run: TOA_OUTBOX_RETENTION={} toa-outbox init --database {} {}; \
+                     TOA_OUTBOX_ENSURE=0 silences this",
+                    retention.as_secs(),
+                    self.database.name(),
+                    self.rows.name(),
+                );
+                Ok(())
+            }
+            Err(error) => Err(self.failed("creating the outbox collection and its indexes", error)),
+        }
+    }
+
+    async fn create(&self, retention: Duration) -> Result<(), DriverError> {
+        let created = self.database.create_collection(self.rows.name()).await;
+        tolerate(created, &[NAMESPACE_EXISTS])?;
+        self.rows.create_index(due_index()).await?;
+        if retention.is_zero() {
+            let dropped = self.rows.drop_index(RETENTION).await;
+            return tolerate(dropped, &[INDEX_NOT_FOUND, NAMESPACE_NOT_FOUND]);
+        }
+        match self.rows.create_index(retention_index(retention)).await {
+            Err(error) if code(&error) == Some(INDEX_OPTIONS_CONFLICT) => {
+                self.retain(retention).await
+            }
+            created => created.map(|_| ()),
+        }
+    }
+
+    /// Changes the expiry of the index that stands, without dropping it.
+    async fn retain(&self, retention: Duration) -> Result<(), DriverError> {
+        let seconds = i64::try_from(retention.as_secs()).unwrap_or(i64::MAX);
+        let index = doc! { "name": RETENTION, "expireAfterSeconds": seconds };
+        let command = doc! { "collMod": self.rows.name(), "index": index };
+        self.database.run_command(command).await.map(|_| ())
+    }
+}
+
+/// What the pump reads by: lanes are few, so a scan a lane, and within a lane by when a row is due.
+/// Partial: a published row costs it nothing, and a healthy system has hardly any other.
+fn due_index() -> IndexModel {
+    let options = IndexOptions::builder()
+        .name(DUE.to_owned())
+        .partial_filter_expression(doc! { "published": false })
+        .build();
+    index(doc! { "lane": 1, "pending": 1 }, options)
+}
+
+/// What the server's TTL monitor reaps by. An unpublished row has no `publishedAt`, and the monitor
+/// skips documents without the field, so a row that never left is never reaped.
+fn retention_index(retention: Duration) -> IndexModel {
+    let options = IndexOptions::builder()
+        .name(RETENTION.to_owned())
+        .expire_after(retention)
+        .build();
+    index(doc! { "publishedAt": 1 }, options)
+}
+
+fn index(keys: Document, options: IndexOptions) -> IndexModel {
+    IndexModel::builder().keys(keys).options(options).build()
+}
+
+fn tolerate<T>(result: Result<T, DriverError>, codes: &[i32]) -> Result<(), DriverError> {
+    match result {
+        Err(error) if code(&error).is_some_and(|code| codes.contains(&code)) => Ok(()),
+        other => other.map(|_| ()),
+    }
+}
