@@ -1,0 +1,36 @@
+# Bare `make` tells what there is.
+
+support := tests/support
+
+.PHONY: help demo test soak lint bench up down
+
+help:
+	@sed -n 's/^\([a-z]*\):.* ## \(.*\)/  make \1\t\2/p' Makefile
+
+demo: ## teapots: orders, a broker that is killed, and nothing lost
+	@if docker info >/dev/null 2>&1; then $(support)/up.sh; else $(support)/install.sh; fi
+	cargo run --release --example teapots
+
+test: ## all tests, against private servers that it installs
+	@$(support)/install.sh
+	cargo test --no-fail-fast
+
+soak: ## the same in release mode, with the long runs
+	@$(support)/install.sh
+	SOAK=1 cargo test --release -- --nocapture
+
+lint: ## format, clippy, documentation, compose file
+	cargo fmt --check
+	cargo clippy --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
+	@if command -v docker-compose >/dev/null; then docker-compose config -q; fi
+
+bench: ## how fast it is here
+	@$(support)/install.sh
+	cargo bench
+
+up: ## start a MongoDB and a RabbitMQ to play with
+	@$(support)/up.sh
+
+down: ## end them and forget their data
+	@$(support)/down.sh

@@ -1,0 +1,7 @@
+//! The faults that systems of this kind have really had, each staged against real servers.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod rig;
+mod write;
