@@ -270,16 +270,18 @@ impl Session {
                 quarantine.convict(&suspect, reason.clone(), Instant::now());
                 Verdict::retry(pace(&suspect), reason)
             }
-            (Outcome::Acked(Some(_)), Some(suspect)) => {
-                self.quarantine().clear(&suspect);
-                self.conclude(Outcome::Returned)
-            }
             (outcome, suspect) => {
                 if let (Outcome::Acked(_) | Outcome::Nacked(_), Some(suspect)) = (&outcome, suspect)
                 {
                     self.quarantine().clear(&suspect);
                 }
-                self.conclude(outcome)
+                // Alone on its channel, what comes back is the message itself, suspect or not any more.
+                let is_returned = matches!(outcome, Outcome::Acked(Some(_)));
+                self.conclude(if is_returned {
+                    Outcome::Returned
+                } else {
+                    outcome
+                })
             }
         }
     }
