@@ -297,7 +297,7 @@ impl Session {
             Err(error) => return self.failed(&error),
         };
         tokio::select! {
-            outcome = confirmed(&open.channel, envelope) => match outcome {
+            outcome = confirmed(&open, envelope) => match outcome {
                 Ok(Confirmation::Nack(returned)) => Outcome::Nacked(returned),
                 Ok(Confirmation::Ack(returned)) => {
                     self.silences.store(0, Relaxed);
@@ -435,15 +435,10 @@ fn pace(suspect: &Suspect) -> Pace {
     }
 }
 
-async fn confirmed(channel: &Channel, envelope: &Envelope) -> Result<Confirmation, lapin::Error> {
-    let published = channel.basic_publish(
-        envelope.exchange.clone(),
-        ShortString::default(),
-        envelope.options,
-        &envelope.body,
-        envelope.properties.clone(),
-    );
-    published.await?.await
+async fn confirmed(open: &Open, envelope: &Envelope) -> Result<Confirmation, lapin::Error> {
+    let (exchange, properties) = (envelope.exchange.clone(), envelope.properties.clone());
+    open.publish(exchange, envelope.options, &envelope.body, properties)
+        .await
 }
 
 impl Envelope {
