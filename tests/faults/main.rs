@@ -3,5 +3,10 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod admin;
+mod culprit;
+mod load;
+mod log;
+mod returns;
 mod rig;
 mod write;
