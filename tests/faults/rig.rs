@@ -44,9 +44,13 @@ impl Rig {
     }
 
     pub async fn open(&self) -> Outbox {
-        Outbox::open(&self.database, self.component.clone(), self.settings.clone())
-            .await
-            .unwrap()
+        Outbox::open(
+            &self.database,
+            self.component.clone(),
+            self.settings.clone(),
+        )
+        .await
+        .unwrap()
     }
 
     pub fn exchange(&self, label: &str) -> String {
@@ -59,7 +63,8 @@ impl Rig {
     }
 
     pub fn rows(&self) -> Collection<Document> {
-        self.database.collection(&format!("{}_pots_outbox", self.namespace))
+        self.database
+            .collection(&format!("{}_pots_outbox", self.namespace))
     }
 
     pub async fn count(&self, filter: Document) -> u64 {
@@ -68,7 +73,14 @@ impl Rig {
 
     /// The ids of the rows that fit, as text.
     pub async fn ids(&self, filter: Document) -> HashSet<String> {
-        let rows: Vec<Document> = self.rows().find(filter).await.unwrap().try_collect().await.unwrap();
+        let rows: Vec<Document> = self
+            .rows()
+            .find(filter)
+            .await
+            .unwrap()
+            .try_collect()
+            .await
+            .unwrap();
         rows.iter().map(id).collect()
     }
 
@@ -97,7 +109,9 @@ impl Rig {
 pub fn id(row: &Document) -> String {
     match row.get("_id") {
         Some(bson::Bson::Binary(binary)) => binary.to_uuid().unwrap().to_string(),
-        Some(other) => other.as_str().map_or_else(|| other.to_string(), str::to_owned),
+        Some(other) => other
+            .as_str()
+            .map_or_else(|| other.to_string(), str::to_owned),
         None => panic!("a row without _id: {row}"),
     }
 }
