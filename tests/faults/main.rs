@@ -3,5 +3,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod init;
+mod mark;
+mod mongodb;
+mod pump;
 mod rig;
 mod write;
