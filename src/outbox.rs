@@ -272,6 +272,10 @@ impl Outbox {
         Ok(Some(Written { row, claim }))
     }
 
+    fn failed(&self, attempted: &'static str, error: mongodb::error::Error) -> Error {
+        Error::store(attempted, self.inner.store.name(), error)
+    }
+
     /// A deferred row is due at once; one this process will publish itself, a gap from now.
     fn row(&self, event: Event, id: RowId) -> Row {
         let settings = &self.inner.settings;
@@ -301,5 +305,33 @@ impl Written {
     /// The row as it was written.
     pub fn row(&self) -> &Row {
         &self.row
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::error::Result;
+
+    fn may_be_spawned<T: Send + 'static>(_: impl Fn(Outbox) -> T) {}
+
+    #[test]
+    fn every_operation_may_be_spawned() {
+        let unchanged = |_: &mut Document, _: &mut Document| Ok(());
+        may_be_spawned(|pots| async move { pots.create(Document::new(), 1).await });
+        may_be_spawned(move |pots| async move { pots.transit(1, 1, unchanged).await });
+        may_be_spawned(
+            |pots| async move { pots.assign(Document::new(), Document::new(), 1).await },
+        );
+        may_be_spawned(|pots| async move { pots.terminate(1, 1).await });
+        may_be_spawned(|pots| async move { pots.pass().await });
+        may_be_spawned(|pots| async move { pots.shutdown().await });
+        may_be_spawned(|pots| async move {
+            let name = String::from("glass");
+            let body = async move |tx: &mut Transaction| -> Result<()> {
+                tx.emit(Event::created(bson::doc! { "name": &name })).await
+            };
+            pots.transaction(body).await
+        });
     }
 }

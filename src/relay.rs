@@ -16,7 +16,6 @@ pub(crate) mod ledger;
 mod marker;
 mod publisher;
 pub(crate) mod pump;
-mod report;
 
 use std::{
     sync::{Arc, Mutex, PoisonError},
@@ -30,14 +29,13 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    component::Routes, config::Settings, error::Result, row::Row, sinks::amqp::Amqp,
-    slots::Ownership, store::Store,
+    component::Routes, config::Settings, error::Result, report::Reports, row::Row,
+    sinks::amqp::Amqp, slots::Ownership, store::Store,
 };
 use ledger::{Claim, Ledger, Left};
 use marker::Marker;
 use publisher::{Parts, Publisher};
 use pump::{Cycle, Pass, Pump};
-use report::Reports;
 
 /// Ids remembered of a kind, for each row that may be in flight.
 const REMEMBERED: usize = 10;

@@ -17,6 +17,7 @@ use crate::{
 };
 
 pub(crate) use codec::{decode, encode};
+pub use ensure::init;
 
 /// How long one request may take before it counts as failed. Not a `maxTimeMS`, which adds up over the
 /// life of a cursor: a long drain is no fault.

@@ -34,15 +34,15 @@ impl Outbox {
         let mut entity = doc! { "_id": id };
         entity.extend(state);
         entity.insert(VERSION, FIRST_VERSION);
-        let input = input.into();
-        self.transaction(async |tx| {
+        let event = Event::created(entity).input(input);
+        self.transaction(async move |tx| {
+            let entity = &event.state;
             tx.entities()
-                .insert_one(&entity)
+                .insert_one(entity)
                 .session(tx.session())
                 .await?;
-            tx.emit(Event::created(entity.clone()).input(input.clone()))
-                .await?;
-            Ok(entity.clone())
+            tx.emit(event.clone()).await?;
+            Ok(event.state.clone())
         })
         .await
     }
@@ -90,14 +90,11 @@ impl Outbox {
 
     /// Replaces the entity and emits, if it is still at the version the event starts from.
     async fn swap(&self, event: Event) -> Result<bool> {
-        self.transaction(async |tx| {
-            let filter = at_version(event.origin.as_ref().unwrap_or(&event.state));
-            let replaced = tx
-                .entities()
-                .replace_one(filter, &event.state)
-                .session(tx.session())
-                .await?;
-            if replaced.matched_count == 0 {
+        let filter = at_version(event.origin.as_ref().unwrap_or(&event.state));
+        self.transaction(async move |tx| {
+            let entities = tx.entities();
+            let replaced = entities.replace_one(filter.clone(), &event.state);
+            if replaced.session(tx.session()).await?.matched_count == 0 {
                 return Ok(false);
             }
             tx.emit(event.clone()).await?;
@@ -130,14 +127,7 @@ impl Outbox {
         };
         for attempt in 0..ATTEMPTS {
             let assigned = self
-                .transaction(async |tx| {
-                    let Some(event) = assigned(tx, &filter, &update).await? else {
-                        return Ok(None);
-                    };
-                    let state = event.state.clone();
-                    tx.emit(event.input(input.clone())).await?;
-                    Ok(Some(state))
-                })
+                .swap_in(filter.clone(), update.clone(), input.clone())
                 .await?;
             match assigned {
                 Some(state) => return Ok(state),
@@ -154,6 +144,24 @@ impl Outbox {
             }
         }
         Err(self.conflict(&filter.into()))
+    }
+
+    /// Updates the entity and emits, unless it changed since it was read.
+    async fn swap_in(
+        &self,
+        filter: Document,
+        update: Document,
+        input: Bson,
+    ) -> Result<Option<Document>> {
+        self.transaction(async move |tx| {
+            let Some(event) = assigned(tx, &filter, &update).await? else {
+                return Ok(None);
+            };
+            let state = event.state.clone();
+            tx.emit(event.input(input.clone())).await?;
+            Ok(Some(state))
+        })
+        .await
     }
 
     /// Sets `_deleted` of the entity with this `_id` to the current date and emits its event. The document
@@ -197,7 +205,7 @@ impl Outbox {
 /// Updates the entity at the version it was read at, so that what was read is what the write replaced;
 /// none if there is no such entity or it changed in between.
 async fn assigned(
-    tx: &mut Transaction<'_>,
+    tx: &mut Transaction,
     filter: &Document,
     update: &Document,
 ) -> Result<Option<Event>> {

@@ -25,21 +25,22 @@ use crate::{
 };
 
 /// What the body of [`Outbox::transaction`] works with.
-pub struct Transaction<'a> {
-    outbox: &'a Outbox,
-    session: &'a mut ClientSession,
+pub struct Transaction {
+    outbox: Outbox,
+    session: ClientSession,
     /// The ids of the rows, the same every time the body is repeated.
-    ids: &'a mut Vec<RowId>,
+    ids: Vec<RowId>,
+    /// How many rows this run of the body has emitted.
+    emitted: usize,
     written: Vec<Written>,
     /// Events to publish inline, where there are no rows.
     inline: Vec<Event>,
-    emitted: usize,
 }
 
-impl Transaction<'_> {
+impl Transaction {
     /// The driver's session; pass it to every operation that belongs to the transaction.
     pub fn session(&mut self) -> &mut ClientSession {
-        self.session
+        &mut self.session
     }
 
     /// The database of the outbox.
@@ -67,13 +68,68 @@ impl Transaction<'_> {
         match self.outbox.inner.mode {
             Mode::Rows(_) => {
                 let id = self.ids[index].clone();
-                let written = self.outbox.write(self.session, event, id).await?;
+                let written = self.outbox.write(&mut self.session, event, id).await?;
                 self.written.extend(written);
             }
             Mode::Inline(_) => self.inline.push(event),
             Mode::Nothing => {}
         }
         Ok(())
+    }
+}
+
+/// Around one run of the body.
+impl Transaction {
+    async fn new(outbox: &Outbox) -> Result<Self> {
+        let started = outbox.inner.database.client().start_session().await;
+        let failed = |error| outbox.failed("starting a session", error);
+        Ok(Self {
+            outbox: outbox.clone(),
+            session: started.map_err(failed)?,
+            ids: Vec::new(),
+            emitted: 0,
+            written: Vec::new(),
+            inline: Vec::new(),
+        })
+    }
+
+    async fn start(&mut self) -> Result<()> {
+        // What an earlier run wrote is gone, and the ledger forgets it.
+        self.written.clear();
+        self.emitted = 0;
+        let started = self
+            .session
+            .start_transaction()
+            .write_concern(WriteConcern::majority());
+        let failed = |error| self.outbox.failed("starting a transaction", error);
+        started.await.map_err(failed)
+    }
+
+    /// Commits, and repeats the commit while its outcome is unknown.
+    async fn commit(&mut self, attempts: &mut Attempts) -> Result<()> {
+        loop {
+            let Err(error) = self.session.commit_transaction().await else {
+                return Ok(());
+            };
+            if !error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) {
+                return Err(self.outbox.failed("committing a transaction", error));
+            }
+            if !attempts.again().await {
+                return Err(Error::OutcomeUnknown {
+                    collection: self.outbox.inner.store.name(),
+                    seconds: self.outbox.inner.settings.deadline.as_secs(),
+                    source: Box::new(error),
+                });
+            }
+        }
+    }
+
+    /// Explicitly, since a session that is dropped aborts only some time later, and its locks with it.
+    async fn abort(&mut self) {
+        // The server aborts by itself what it can no longer be told to.
+        if let Err(error) = self.session.abort_transaction().await {
+            tracing::debug!(%error, "aborting a transaction");
+        }
     }
 }
 
@@ -86,13 +142,17 @@ impl Outbox {
     /// the transaction is aborted explicitly; a panic of the body is passed on after that. Dropped before
     /// it resolves, the transaction is aborted in the background, unless the commit was on its way.
     ///
+    /// The body owns what it captures (`async move`): the compiler cannot yet see that the future of an
+    /// async closure that borrows its surroundings may move between threads, and refuses it within
+    /// `tokio::spawn` as "not general enough" (rust-lang/rust#96865).
+    ///
     /// Where no rows are written (see [`Outbox`]) the body runs once, without a transaction.
     ///
     /// ```no_run
     /// # use bson::doc;
     /// # use toa_outbox::{Event, Outbox, Result};
     /// # async fn example(pots: Outbox) -> Result<()> {
-    /// pots.transaction(async |tx| {
+    /// pots.transaction(async move |tx| {
     ///     let pot = doc! { "_id": 1, "_version": 1, "material": "glass" };
     ///     tx.entities().insert_one(&pot).session(tx.session()).await?;
     ///     tx.emit(Event::created(pot)).await
@@ -108,118 +168,50 @@ impl Outbox {
     /// on a standalone server [`Error::NotPublished`].
     pub async fn transaction<T, F>(&self, mut body: F) -> Result<T>
     where
-        F: AsyncFnMut(&mut Transaction<'_>) -> Result<T>,
+        F: AsyncFnMut(&mut Transaction) -> Result<T>,
     {
-        let mut session = self.session().await?;
+        let mut tx = Transaction::new(self).await?;
         match &self.inner.mode {
-            Mode::Rows(_) => self.commit(&mut session, &mut body).await,
+            Mode::Rows(_) => self.commit(&mut tx, &mut body).await,
             Mode::Inline(sink) => {
-                let (value, transaction) =
-                    self.run(&mut session, &mut Vec::new(), &mut body).await?;
-                for event in transaction.inline {
+                let value = body(&mut tx).await?;
+                for event in tx.inline {
                     self.publish_inline(sink, event).await?;
                 }
                 Ok(value)
             }
-            Mode::Nothing => {
-                let (value, _) = self.run(&mut session, &mut Vec::new(), &mut body).await?;
-                Ok(value)
-            }
+            Mode::Nothing => body(&mut tx).await,
         }
     }
 
-    async fn session(&self) -> Result<ClientSession> {
-        let started = self.inner.database.client().start_session().await;
-        started.map_err(|error| Error::store("starting a session", self.inner.store.name(), error))
-    }
-
-    /// One run of the body, with what it emitted.
-    async fn run<T, F>(
-        &self,
-        session: &mut ClientSession,
-        ids: &mut Vec<RowId>,
-        body: &mut F,
-    ) -> Result<(T, Emitted)>
+    async fn commit<T, F>(&self, tx: &mut Transaction, body: &mut F) -> Result<T>
     where
-        F: AsyncFnMut(&mut Transaction<'_>) -> Result<T>,
-    {
-        let mut transaction = Transaction {
-            outbox: self,
-            session,
-            ids,
-            written: Vec::new(),
-            inline: Vec::new(),
-            emitted: 0,
-        };
-        let value = body(&mut transaction).await?;
-        let Transaction {
-            written, inline, ..
-        } = transaction;
-        Ok((value, Emitted { written, inline }))
-    }
-
-    async fn commit<T, F>(&self, session: &mut ClientSession, body: &mut F) -> Result<T>
-    where
-        F: AsyncFnMut(&mut Transaction<'_>) -> Result<T>,
+        F: AsyncFnMut(&mut Transaction) -> Result<T>,
     {
         let mut attempts = Attempts::within(self.inner.settings.deadline);
-        let mut ids = Vec::new();
         loop {
-            let started = session
-                .start_transaction()
-                .write_concern(WriteConcern::majority());
-            let name = || self.inner.store.name();
-            started
-                .await
-                .map_err(|error| Error::store("starting a transaction", name(), error))?;
-            let run = AssertUnwindSafe(self.run(session, &mut ids, body))
-                .catch_unwind()
-                .await;
-            let error = match run {
-                Ok(Ok((value, emitted))) => match self.committed(session, &mut attempts).await {
+            tx.start().await?;
+            let error = match AssertUnwindSafe(body(tx)).catch_unwind().await {
+                Ok(Ok(value)) => match tx.commit(&mut attempts).await {
                     Ok(()) => {
-                        emitted
-                            .written
-                            .into_iter()
+                        tx.written
+                            .drain(..)
                             .for_each(|written| self.publish(written));
                         return Ok(value);
                     }
                     Err(error) => error,
                 },
                 Ok(Err(error)) => {
-                    abort(session).await;
+                    tx.abort().await;
                     error
                 }
                 Err(panic) => {
-                    abort(session).await;
+                    tx.abort().await;
                     std::panic::resume_unwind(panic);
                 }
             };
             if !error.is_transient() || !attempts.again().await {
                 return Err(error);
-            }
-        }
-    }
-
-    /// Commits, and repeats the commit while its outcome is unknown.
-    async fn committed(&self, session: &mut ClientSession, attempts: &mut Attempts) -> Result<()> {
-        loop {
-            let Err(error) = session.commit_transaction().await else {
-                return Ok(());
-            };
-            if !error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) {
-                return Err(Error::store(
-                    "committing a transaction",
-                    self.inner.store.name(),
-                    error,
-                ));
-            }
-            if !attempts.again().await {
-                return Err(Error::OutcomeUnknown {
-                    collection: self.inner.store.name(),
-                    seconds: self.inner.settings.deadline.as_secs(),
-                    source: Box::new(error),
-                });
             }
         }
     }
@@ -260,20 +252,6 @@ impl Outbox {
 async fn deliver(sink: &Amqp, message: Message) -> Verdict {
     sink.up().await;
     sink.deliver(message).await
-}
-
-/// What a body emitted.
-struct Emitted {
-    written: Vec<Written>,
-    inline: Vec<Event>,
-}
-
-/// Explicitly, since a session that is dropped aborts only some time later, and its locks with it.
-async fn abort(session: &mut ClientSession) {
-    // The server aborts by itself what it can no longer be told to.
-    if let Err(error) = session.abort_transaction().await {
-        tracing::debug!(%error, "aborting a transaction");
-    }
 }
 
 /// Attempts with growing pauses within a deadline.

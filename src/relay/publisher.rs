@@ -10,10 +10,10 @@ use super::{
     ledger::{Claim, Ledger, Sent},
     marker::Mark,
     pump::Tally,
-    report::Reports,
 };
 use crate::{
     component::{Done, Routes},
+    report::Reports,
     row::{Row, RowId, now},
     sinks::{Pace, Verdict, amqp::Amqp},
     slots::Ownership,

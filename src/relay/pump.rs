@@ -15,9 +15,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{ledger::Ledger, publisher::Publisher, report::Reports};
+use super::{ledger::Ledger, publisher::Publisher};
 use crate::{
     error::Result,
+    report::Reports,
     row::{Row, RowId},
     sinks::amqp::Amqp,
     slots::Ownership,

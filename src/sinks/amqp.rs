@@ -25,7 +25,7 @@ use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Cap, Message, Pace, Verdict};
-use crate::{config::Settings, error::Result};
+use crate::{config::Settings, error::Result, report::Reports};
 use link::Link;
 use session::Session;
 
@@ -155,22 +155,25 @@ impl Shared {
         }
     }
 
-    /// Tries the nodes in turn for as long as it takes.
+    /// Tries the nodes in turn for as long as it takes, at least every two seconds.
     async fn connect(&self) -> Link {
         let mut waits = ExponentialBuilder::default()
             .with_min_delay(Duration::from_millis(100))
-            .with_max_delay(Duration::from_secs(10))
+            .with_max_delay(Duration::from_secs(1))
             .without_max_times()
             .with_jitter()
             .build();
+        let mut reports = Reports::default();
         loop {
             for node in &self.nodes {
-                match Link::open(node).await {
+                let error = match Link::open(node).await {
                     Ok(link) => return link,
-                    Err(error) => {
-                        tracing::warn!(address = node.address(), %error, "cannot connect to the broker, trying on")
-                    }
-                }
+                    Err(error) => error,
+                };
+                reports.first(node.address(), |times| {
+                    let address = node.address();
+                    tracing::warn!(address, %error, times, "cannot connect to the broker, trying on");
+                });
             }
             tokio::time::sleep(waits.next().unwrap_or_default()).await;
         }

@@ -3,10 +3,13 @@
 use std::time::Duration;
 
 use bson::{Document, doc};
-use mongodb::{IndexModel, error::Error as DriverError, options::IndexOptions};
+use mongodb::{Database, IndexModel, error::Error as DriverError, options::IndexOptions};
 
 use super::Store;
-use crate::error::{Result, UNAUTHORIZED, code};
+use crate::{
+    error::{Result, UNAUTHORIZED, code},
+    lane::LANES,
+};
 
 /// Server codes that mean someone else was faster, or that the index stands with another expiry.
 const NAMESPACE_EXISTS: i32 = 48;
@@ -17,6 +20,23 @@ const INDEX_OPTIONS_CONFLICT: i32 = 85;
 /// The names of the two indexes, the server's defaults.
 const DUE: &str = "lane_1_pending_1";
 const RETENTION: &str = "publishedAt_1";
+
+/// Prepares an outbox collection for good: creates it and its indexes, applies the retention, and installs
+/// a validator that refuses rows no pump could ever read. For an administrator; repeating it changes
+/// nothing.
+///
+/// # Errors
+///
+/// [`Error::Store`](crate::Error::Store) if MongoDB refuses, missing rights included.
+pub async fn init(database: &Database, collection: &str, retention: Duration) -> Result<()> {
+    let store = Store::new(database, collection);
+    let done = async {
+        store.create(retention).await?;
+        store.validate().await
+    };
+    done.await
+        .map_err(|error| store.failed("preparing the outbox collection", error))
+}
 
 impl Store {
     /// Creates the collection and its indexes where they are missing and applies a changed retention.
@@ -60,6 +80,16 @@ impl Store {
         }
     }
 
+    async fn validate(&self) -> Result<(), DriverError> {
+        let command = doc! {
+            "collMod": self.rows.name(),
+            "validator": validator(),
+            "validationLevel": "strict",
+            "validationAction": "error",
+        };
+        self.database.run_command(command).await.map(|_| ())
+    }
+
     /// Changes the expiry of the index that stands, without dropping it.
     async fn retain(&self, retention: Duration) -> Result<(), DriverError> {
         let seconds = i64::try_from(retention.as_secs()).unwrap_or(i64::MAX);
@@ -87,6 +117,34 @@ fn retention_index(retention: Duration) -> IndexModel {
         .expire_after(retention)
         .build();
     index(doc! { "publishedAt": 1 }, options)
+}
+
+/// What every row must be for a pump to read it. A row that is published when it is written would never
+/// be, so `published` needs the date that only a mark gives it.
+fn validator() -> Document {
+    let number = doc! { "bsonType": ["int", "long", "double", "decimal"] };
+    let mut lane = number.clone();
+    lane.extend(doc! { "minimum": 0, "maximum": i32::from(LANES) - 1, "multipleOf": 1 });
+    let schema = doc! {
+        "bsonType": "object",
+        "required": ["lane", "published", "pending", "event"],
+        "properties": {
+            "_id": { "bsonType": ["binData", "objectId", "string"] },
+            "lane": lane,
+            "published": { "bsonType": "bool" },
+            "pending": number,
+            "event": {
+                "bsonType": "object",
+                "required": ["state"],
+                "properties": {
+                    "state": { "bsonType": "object" },
+                    "origin": { "bsonType": ["object", "null"] },
+                },
+            },
+        },
+    };
+    let marked = doc! { "published": true, "publishedAt": { "$type": "date" } };
+    doc! { "$jsonSchema": schema, "$or": [{ "published": false }, marked] }
 }
 
 fn index(keys: Document, options: IndexOptions) -> IndexModel {

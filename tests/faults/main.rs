@@ -4,9 +4,14 @@
 mod support;
 
 mod admin;
+mod broker;
 mod culprit;
+mod init;
 mod load;
 mod log;
+mod mark;
+mod mongodb;
+mod pump;
 mod returns;
 mod rig;
 mod write;

@@ -5,7 +5,7 @@ use std::{collections::HashSet, time::Duration};
 use bson::{Document, doc};
 use futures::TryStreamExt;
 use mongodb::{Client, Collection, Database};
-use toa_outbox::{Component, Label, Outbox, Settings};
+use toa_outbox::{Amqp, Component, Label, Outbox, Settings};
 
 use crate::support::{Checker, eventually, unique};
 
@@ -97,17 +97,118 @@ impl Rig {
         .await;
     }
 
-    /// A row as a writer that died left it: due since `age`.
-    pub fn row(&self, age: Duration) -> Document {
-        let due = bson::DateTime::now().timestamp_millis() - age.as_millis() as i64;
-        doc! {
-            "_id": bson::Uuid::from_bytes(*uuid::Uuid::now_v7().as_bytes()),
-            "lane": rand::random_range(0..128),
-            "published": false,
-            "pending": due,
-            "event": { "origin": null, "state": { "material": "clay" }, "trailers": null, "input": null },
+    /// The expiry of the TTL index, if there is one.
+    pub async fn expiry(&self) -> Option<Duration> {
+        let indexes: Vec<mongodb::IndexModel> = self
+            .rows()
+            .list_indexes()
+            .await
+            .unwrap()
+            .try_collect()
+            .await
+            .unwrap();
+        let ttl = indexes
+            .into_iter()
+            .find(|index| index.keys.contains_key("publishedAt"))?;
+        ttl.options?.expire_after
+    }
+
+    pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// Inserts rows as a writer that died left them, due now unless `shape` says otherwise.
+    pub async fn seed(&self, count: i64, shape: impl Fn(&mut Document, i64)) {
+        let now = bson::DateTime::now().timestamp_millis();
+        let rows: Vec<Document> = (0..count).map(|index| {
+            let mut row = doc! {
+                "_id": bson::Uuid::from_bytes(*uuid::Uuid::now_v7().as_bytes()),
+                "lane": (index % 128) as i32,
+                "published": false,
+                "pending": now,
+                "event": { "origin": null, "state": { "material": "clay" }, "trailers": null, "input": null },
+            };
+            shape(&mut row, index);
+            row
+        }).collect();
+        for chunk in rows.chunks(20_000) {
+            self.rows().insert_many(chunk).await.unwrap();
         }
     }
+
+    /// Declares an exchange of another type than ours.
+    pub async fn declare_topic(&self, name: &str) {
+        let properties = lapin::ConnectionProperties::default();
+        let connection = lapin::Connection::connect(&self.settings.amqp[0], properties)
+            .await
+            .unwrap();
+        let channel = connection.create_channel().await.unwrap();
+        let (options, arguments) = (Default::default(), Default::default());
+        let declared =
+            channel.exchange_declare(name.into(), lapin::ExchangeKind::Topic, options, arguments);
+        declared.await.unwrap();
+        connection.close(200, "bye".into()).await.unwrap();
+    }
+
+    /// Runs passes under the server's profiler and returns the queries they made.
+    pub async fn profile(&self, passes: usize) -> Vec<Document> {
+        let quiet = Settings {
+            interval: Duration::from_secs(3600),
+            ..self.settings.clone()
+        };
+        let amqp = Amqp::start(&quiet).unwrap();
+        amqp.up().await;
+        let component = self.component.clone();
+        let pots = Outbox::open_with(&self.database, component, quiet, &amqp)
+            .await
+            .unwrap();
+        self.database
+            .run_command(doc! { "profile": 2 })
+            .await
+            .unwrap();
+        for _ in 0..passes {
+            pots.pass().await.unwrap();
+        }
+        self.database
+            .run_command(doc! { "profile": 0 })
+            .await
+            .unwrap();
+        pots.shutdown().await;
+        let profile: Collection<Document> = self.database.collection("system.profile");
+        let found = profile.find(doc! { "ns": self.rows().namespace().to_string(), "op": "query" });
+        found.await.unwrap().try_collect().await.unwrap()
+    }
+
+    /// How the server runs the query of a cycle over all lanes: the query itself, taken from its profile.
+    pub async fn explain(&self) -> Document {
+        let query = self.profiled_filter().await;
+        let command = doc! {
+            "explain": { "find": self.rows().name(), "filter": query },
+            "verbosity": "executionStats",
+        };
+        self.database.run_command(command).await.unwrap()
+    }
+
+    async fn profiled_filter(&self) -> Document {
+        let profile: Collection<Document> = self.database.collection("system.profile");
+        let rows = self.rows().namespace().to_string();
+        let query = profile
+            .find_one(doc! { "ns": rows, "op": "query" })
+            .await
+            .unwrap()
+            .unwrap();
+        query
+            .get_document("command")
+            .unwrap()
+            .get_document("filter")
+            .unwrap()
+            .clone()
+    }
+}
+
+/// Whether the long forms of the tests were asked for.
+pub fn soak() -> bool {
+    std::env::var_os("SOAK").is_some()
 }
 
 /// The id of a row as its messages carry it.
@@ -119,4 +220,14 @@ pub fn id(row: &Document) -> String {
             .map_or_else(|| other.to_string(), str::to_owned),
         None => panic!("a row without _id: {row}"),
     }
+}
+
+/// The resident memory of this process, in KiB.
+pub fn memory() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status
+        .lines()
+        .find(|line| line.starts_with("VmRSS:"))
+        .unwrap();
+    line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
