@@ -15,14 +15,9 @@ use toa_outbox::Outbox;
 use tokio::{sync::OnceCell, task::JoinHandle};
 
 use crate::{
-    rig::{Rig, id},
+    rig::{Rig, soak},
     support::Rabbit,
 };
-
-/// Whether the long runs are asked for.
-pub fn soak() -> bool {
-    std::env::var_os("SOAK").is_some()
-}
 
 /// The first in a normal run, the second in a long one.
 pub fn dose<T>(normal: T, long: T) -> T {
@@ -42,20 +37,13 @@ pub async fn breakable() -> tokio::sync::MutexGuard<'static, Rabbit> {
     BREAKABLE.get_or_init(start).await.lock().await
 }
 
-/// Rows as a writer that died left them, due at once, with these states; their ids.
-pub async fn seed(rig: &Rig, states: impl IntoIterator<Item = Document>) -> Vec<String> {
-    let row = |state: Document| {
-        let mut row = rig.row(Duration::from_secs(60));
-        row.get_document_mut("event")
-            .unwrap()
-            .insert("state", state);
-        row
-    };
-    let rows: Vec<Document> = states.into_iter().map(row).collect();
-    for part in rows.chunks(2000) {
-        rig.rows().insert_many(part).await.unwrap();
-    }
-    rows.iter().map(id).collect()
+/// So many rows as a writer that died left them, due at once.
+pub async fn seed(rig: &Rig, count: usize, state: impl Fn(usize) -> Document) {
+    rig.seed(count as i64, |row, index| {
+        let event = row.get_document_mut("event").unwrap();
+        event.insert("state", state(index as usize));
+    })
+    .await;
 }
 
 /// A state of about this many bytes.
@@ -85,21 +73,6 @@ pub async fn commit(
 pub fn p50(mut times: Vec<Duration>) -> Duration {
     times.sort();
     times[times.len() / 2]
-}
-
-/// What this process has in memory, in MiB.
-pub fn memory() -> u64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmRSS"))
-        .unwrap();
-    line.split_whitespace()
-        .nth(1)
-        .unwrap()
-        .parse::<u64>()
-        .unwrap()
-        / 1024
 }
 
 /// A task that beats on the runtime of the test, and the longest it was ever kept from it.

@@ -85,11 +85,11 @@ async fn outboxes_that_share_a_connection_do_not_share_answers() {
     };
     let (pots, others) = (open(&rig).await, open(&refused).await);
     let rows = dose(4000, 50_000);
-    let states = || (0..rows).map(|number| doc! { "number": number });
-    tokio::join!(seed(&rig, states()), seed(&refused, states()));
+    let state = |number: usize| doc! { "number": number as i64 };
+    tokio::join!(seed(&rig, rows, state), seed(&refused, rows, state));
     pots.nudge();
     others.nudge();
-    taken.wait_for(rows as usize, PATIENCE).await;
+    taken.wait_for(rows, PATIENCE).await;
     rig.settled().await;
 
     let sent = refused.count(doc! { "published": true }).await;

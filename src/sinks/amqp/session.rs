@@ -44,7 +44,7 @@ pub(super) struct Session {
     apart: Pipe,
     control: tokio::sync::Mutex<Option<Channel>>,
     exchanges: Mutex<HashMap<String, Arc<Exchange>>>,
-    quarantine: Mutex<Quarantine>,
+    quarantine: Arc<Mutex<Quarantine>>,
     /// Held while a suspect is tried.
     probing: tokio::sync::Mutex<()>,
     rounds: mpsc::UnboundedSender<Entry>,
@@ -96,7 +96,7 @@ pub(super) enum Outcome {
 }
 
 impl Session {
-    pub(super) fn new(link: Link, tuning: Tuning) -> Self {
+    pub(super) fn new(link: Link, tuning: Tuning, quarantine: Arc<Mutex<Quarantine>>) -> Self {
         let (rounds, round) = mpsc::unbounded_channel();
         Self {
             link,
@@ -107,7 +107,7 @@ impl Session {
             apart: Pipe::default(),
             control: tokio::sync::Mutex::default(),
             exchanges: Mutex::default(),
-            quarantine: Mutex::default(),
+            quarantine,
             probing: tokio::sync::Mutex::default(),
             rounds,
             round: tokio::sync::Mutex::new(round),
@@ -239,10 +239,10 @@ impl Session {
         let [exchange, alone] = &envelope.suspects;
         match named_exchange(reason) {
             Some(name) if name == envelope.exchange.as_str() => {
-                self.quarantine().suspect(exchange.clone());
+                self.quarantine().suspect(exchange.clone(), Instant::now());
             }
             Some(_) => {}
-            None => self.quarantine().suspect(alone.clone()),
+            None => self.quarantine().suspect(alone.clone(), Instant::now()),
         }
     }
 
