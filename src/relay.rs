@@ -40,7 +40,7 @@ use pump::{Cycle, Pass, Pump};
 /// Ids remembered of a kind, for each row that may be in flight.
 const REMEMBERED: usize = 10;
 
-/// The running loops of one component. Dropped, they are told to stop and left to themselves.
+/// The running loops of one component. Dropped, they are told to stop and drain by themselves.
 pub(crate) struct Relay {
     ledger: Arc<Ledger>,
     publisher: Publisher,
@@ -174,6 +174,15 @@ impl Relay {
             "stopped; what is left stays in the outbox"
         );
         left
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        let loops = self.loops.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(loops) = loops {
+            loops.detach_all();
+        }
     }
 }
 

@@ -131,6 +131,25 @@ async fn a_changed_retention_is_applied() {
     }
 }
 
+/// An index somebody made by hand under a name of their own is the same index.
+#[tokio::test]
+async fn a_retention_index_of_another_name_is_changed_too() {
+    let mut rig = Rig::shared().await;
+    let by_hand = doc! {
+        "createIndexes": rig.rows().name(),
+        "indexes": [{ "key": { "publishedAt": 1 }, "name": "mine", "expireAfterSeconds": 5 }],
+    };
+    rig.database.run_command(by_hand).await.unwrap();
+    for seconds in [60, 0] {
+        rig.settings.retention = Duration::from_secs(seconds);
+        rig.open().await.shutdown().await;
+        assert_eq!(
+            rig.expiry().await,
+            (seconds > 0).then_some(Duration::from_secs(seconds))
+        );
+    }
+}
+
 /// CASE 32: without the right to, the start succeeds.
 #[tokio::test]
 async fn who_may_not_change_the_retention_starts_all_the_same() {
