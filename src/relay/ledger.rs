@@ -60,8 +60,8 @@ struct Known {
     since: u64,
     /// The routes that are done, whether marked or not.
     done: Done,
-    /// How often in a row it could not be sent.
-    attempts: u32,
+    /// How often the destination has refused it.
+    refusals: u32,
     lane: u8,
     pending: i64,
 }
@@ -110,7 +110,7 @@ impl Ledger {
             ledger: self.clone(),
             id: Some(row.id.clone()),
             done: Done::default(),
-            attempts: 0,
+            refusals: 0,
         }
     }
 
@@ -119,7 +119,7 @@ impl Ledger {
     pub(crate) fn claim(self: &Arc<Self>, row: &Row, now: Instant) -> Option<Claim> {
         let mut state = self.state();
         let reads = state.reads;
-        let (done, attempts) = match state.known.entry(row.id.clone()) {
+        let (done, refusals) = match state.known.entry(row.id.clone()) {
             Place::Vacant(place) => {
                 place.insert(Known::new(Stage::Sending, reads, row));
                 (Done::default(), 0)
@@ -128,7 +128,7 @@ impl Ledger {
                 Stage::Unsent { due } if due <= now => {
                     let known = place.get_mut();
                     known.stage = Stage::Sending;
-                    let taken = (known.done, known.attempts);
+                    let taken = (known.done, known.refusals);
                     state.unsent -= 1;
                     taken
                 }
@@ -140,7 +140,7 @@ impl Ledger {
             ledger: self.clone(),
             id: Some(row.id.clone()),
             done,
-            attempts,
+            refusals,
         })
     }
 
@@ -237,7 +237,7 @@ impl Known {
             stage,
             since,
             done: Done::default(),
-            attempts: 0,
+            refusals: 0,
             lane: row.lane,
             pending: row.pending,
         }
@@ -310,8 +310,8 @@ pub(crate) struct Claim {
     id: Option<RowId>,
     /// The routes this process knows to be done, whatever the row says.
     pub(crate) done: Done,
-    /// How often in a row it could not be sent.
-    pub(crate) attempts: u32,
+    /// How often the destination has refused it.
+    pub(crate) refusals: u32,
 }
 
 impl Claim {
@@ -334,7 +334,7 @@ impl Claim {
             Sent::Again { .. } if state.unsent >= self.ledger.bound => state.remove(&id),
             Sent::Again { after } => {
                 if let Some(known) = state.known.get_mut(&id) {
-                    known.attempts = self.attempts.saturating_add(1);
+                    known.refusals = self.refusals;
                 }
                 let due = Instant::now() + after;
                 state.enter(&id, Stage::Unsent { due });
@@ -434,7 +434,11 @@ mod tests {
             [&soon.id]
         );
         assert!(!claims(&ledger, &late));
-        assert_eq!(ledger.claim(&soon, Instant::now()).unwrap().attempts, 1);
+        let mut refused = ledger.claim(&soon, Instant::now()).unwrap();
+        assert_eq!(refused.refusals, 0);
+        refused.refusals += 1;
+        refused.settle(AT_ONCE, Done::default());
+        assert_eq!(ledger.claim(&soon, Instant::now()).unwrap().refusals, 1);
     }
 
     #[test]

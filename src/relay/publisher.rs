@@ -164,7 +164,7 @@ impl Publishing {
     fn settle(&mut self, flown: Flown) {
         let Flown {
             id,
-            claim,
+            mut claim,
             tally,
             done,
             failures,
@@ -174,12 +174,16 @@ impl Publishing {
         }
         let news = !done.is_empty() && done != claim.done;
         // The most hurried route decides, so that none waits for a sibling that fails.
-        let sent = match failures.iter().map(|failure| failure.pace).min() {
+        let pace = failures.iter().map(|failure| failure.pace).min();
+        let sent = match pace {
             None => Sent::Whole,
             Some(pace) => Sent::Again {
-                after: self.wait(pace, claim.attempts),
+                after: self.wait(pace, claim.refusals),
             },
         };
+        if pace == Some(Pace::Growing) {
+            claim.refusals = claim.refusals.saturating_add(1);
+        }
         if let Some(tally) = &tally {
             match sent {
                 Sent::Whole => tally.published(),
@@ -199,12 +203,12 @@ impl Publishing {
 
     /// How long until the next attempt. Half an interval for the next cycle, so that it does not miss
     /// the tick it is meant for.
-    fn wait(&self, pace: Pace, attempts: u32) -> Duration {
+    fn wait(&self, pace: Pace, refusals: u32) -> Duration {
         match pace {
             Pace::AtOnce => Duration::ZERO,
             Pace::NextCycle => self.interval / 2,
             Pace::Growing => {
-                let wait = self.interval.saturating_mul(1 << attempts.min(16)) / 2;
+                let wait = self.interval.saturating_mul(1 << refusals.min(16)) / 2;
                 wait.min(LONGEST_WAIT)
             }
         }

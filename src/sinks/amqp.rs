@@ -18,7 +18,10 @@ mod quarantine;
 mod rounds;
 mod session;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio::sync::watch;
@@ -27,6 +30,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use super::{Cap, Message, Pace, Verdict};
 use crate::{config::Settings, error::Result, report::Reports};
 use link::Link;
+use quarantine::Quarantine;
 use session::Session;
 
 pub(crate) use link::Node;
@@ -45,6 +49,8 @@ struct Shared {
     nodes: Vec<Node>,
     tuning: Tuning,
     cap: Cap,
+    /// Outlives a connection: the client may break it in answering a channel that is closed.
+    quarantine: Arc<Mutex<Quarantine>>,
     session: watch::Sender<Option<Arc<Session>>>,
 }
 
@@ -65,6 +71,7 @@ impl Amqp {
                 confirm_timeout: settings.confirm_timeout,
             },
             cap: Cap::new(settings.inflight),
+            quarantine: Arc::default(),
             session: watch::Sender::new(None),
         });
         let stop = CancellationToken::new();
@@ -143,7 +150,7 @@ impl Shared {
             };
             let address = link.address().to_owned();
             tracing::info!(address, "connected to the broker");
-            let session = Arc::new(Session::new(link, self.tuning));
+            let session = Arc::new(Session::new(link, self.tuning, self.quarantine.clone()));
             self.session.send_replace(Some(session.clone()));
             let ended = session.run(&stop).await;
             self.session.send_replace(None);

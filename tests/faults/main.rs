@@ -3,9 +3,15 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod admin;
+mod broker;
+mod culprit;
 mod init;
+mod load;
+mod log;
 mod mark;
 mod mongodb;
 mod pump;
+mod returns;
 mod rig;
 mod write;

@@ -37,6 +37,11 @@ impl Rig {
         }
     }
 
+    /// Its component without labels.
+    pub fn bare(&self) -> Component {
+        Component::new(&self.namespace, "pots")
+    }
+
     /// On the servers all tests share.
     pub async fn shared() -> Self {
         let servers = crate::support::servers().await;

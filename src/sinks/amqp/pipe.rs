@@ -1,11 +1,18 @@
 //! A confirming channel that is opened anew when it ends.
 
 use std::{
+    future::poll_fn,
+    pin::pin,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
+    task::Poll,
     time::Duration,
 };
 
-use lapin::{Channel, Connection, options::ConfirmSelectOptions};
+use lapin::{
+    BasicProperties, Channel, Confirmation, Connection,
+    options::{BasicPublishOptions, ConfirmSelectOptions},
+    types::ShortString,
+};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -22,8 +29,41 @@ pub(super) struct Pipe {
 /// One opening of a pipe.
 pub(super) struct Open {
     pub(super) channel: Channel,
+    /// Held while a publication is given to the channel; see [`Open::publish`].
+    order: Mutex<()>,
     /// Cancelled when nothing on it will be answered any more.
     pub(super) over: CancellationToken,
+}
+
+impl Open {
+    /// Publishes and waits for the confirm.
+    ///
+    /// The client numbers a publication and queues its frames in two steps. Two threads that publish at
+    /// once can therefore number in one order and queue in the other, and each gets the answer to the
+    /// other's message: a nack taken for an ack, and a row lost. Both steps are in the first poll, so
+    /// that one is made by one thread at a time.
+    pub(super) async fn publish(
+        &self,
+        exchange: ShortString,
+        options: BasicPublishOptions,
+        body: &[u8],
+        properties: BasicProperties,
+    ) -> Result<Confirmation, lapin::Error> {
+        let key = ShortString::default();
+        let publication = self
+            .channel
+            .basic_publish(exchange, key, options, body, properties);
+        let mut publication = pin!(publication);
+        let queued = poll_fn(|cx| {
+            let _one = self.order.lock().unwrap_or_else(PoisonError::into_inner);
+            Poll::Ready(publication.as_mut().poll(cx))
+        });
+        let confirm = match queued.await {
+            Poll::Ready(published) => published?,
+            Poll::Pending => publication.await?,
+        };
+        confirm.await
+    }
 }
 
 impl Pipe {
@@ -48,7 +88,11 @@ impl Pipe {
             .confirm_select(ConfirmSelectOptions::default())
             .await?;
         let over = dead.child_token();
-        let open = Arc::new(Open { channel, over });
+        let open = Arc::new(Open {
+            channel,
+            order: Mutex::default(),
+            over,
+        });
         *self.current() = Some(open.clone());
         *opened = Some(Instant::now());
         Ok(open)

@@ -5,6 +5,11 @@
 //! on the channel is a suspect. Suspects go on a channel of their own, one at a time: an ack clears the
 //! suspicion, another close proves the guilt, and the guilty one is not tried again before the next
 //! cycle. So an innocent message is struck at most once for each culprit.
+//!
+//! The quarantine outlives the connection. The client confirms that a channel is closed ahead of what it
+//! still has queued for it, and the broker answers what comes late by closing the connection
+//! (`CHANNEL_ERROR - expected 'channel.open'`). With each connection beginning in innocence, a large
+//! enough backlog and one culprit would end one after the other.
 
 use std::{
     collections::HashMap,
@@ -13,6 +18,10 @@ use std::{
 
 /// How many suspects are remembered; one more is treated as innocent, and may strike once more.
 const MOST: usize = 10_000;
+
+/// How long after its last failure a guilty one is worth its place when there are too many: longer than
+/// any wait between two attempts.
+const STALE: Duration = Duration::from_secs(600);
 
 /// Who is suspect: an exchange, or one message by row and label.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -47,7 +56,13 @@ impl Quarantine {
         self.suspects.is_empty()
     }
 
-    pub(super) fn suspect(&mut self, suspect: Suspect) {
+    pub(super) fn suspect(&mut self, suspect: Suspect, now: Instant) {
+        if self.suspects.len() >= MOST {
+            // Some of them will never be seen here again: marked by others, or deleted.
+            let fresh = |guilt: &Guilt| now.duration_since(guilt.since) < STALE;
+            self.suspects
+                .retain(|_, guilt| guilt.as_ref().is_some_and(fresh));
+        }
         if self.suspects.len() < MOST {
             self.suspects.entry(suspect).or_default();
         }
@@ -108,7 +123,7 @@ mod tests {
             quarantine.treatment(&message(), CYCLE, now),
             Treatment::Innocent
         );
-        quarantine.suspect(exchange.clone());
+        quarantine.suspect(exchange.clone(), now);
         assert_eq!(
             quarantine.treatment(&message(), CYCLE, now),
             Treatment::Probe(exchange.clone())
@@ -130,11 +145,24 @@ mod tests {
         let (mut quarantine, now) = (Quarantine::default(), Instant::now());
         let [_, alone] = message();
         quarantine.convict(&alone, "too large".into(), now);
-        quarantine.suspect(alone.clone());
+        quarantine.suspect(alone.clone(), now);
         assert!(matches!(
             quarantine.treatment(&message(), CYCLE, now),
             Treatment::Wait(..)
         ));
+    }
+
+    #[test]
+    fn too_many_suspects_make_room_and_the_guilty_stay() {
+        let (mut quarantine, now) = (Quarantine::default(), Instant::now());
+        let [exchange, _] = message();
+        quarantine.convict(&exchange, "gone".into(), now);
+        for row in 0..=MOST {
+            quarantine.suspect(Suspect::Message(row.to_string(), "label".into()), now);
+        }
+        assert!(quarantine.suspects.len() < MOST);
+        let wait = Treatment::Wait(exchange, "gone".into());
+        assert_eq!(quarantine.treatment(&message(), CYCLE, now), wait);
     }
 
     #[test]

@@ -44,7 +44,7 @@ pub(super) struct Session {
     apart: Pipe,
     control: tokio::sync::Mutex<Option<Channel>>,
     exchanges: Mutex<HashMap<String, Arc<Exchange>>>,
-    quarantine: Mutex<Quarantine>,
+    quarantine: Arc<Mutex<Quarantine>>,
     /// Held while a suspect is tried.
     probing: tokio::sync::Mutex<()>,
     rounds: mpsc::UnboundedSender<Entry>,
@@ -96,7 +96,7 @@ pub(super) enum Outcome {
 }
 
 impl Session {
-    pub(super) fn new(link: Link, tuning: Tuning) -> Self {
+    pub(super) fn new(link: Link, tuning: Tuning, quarantine: Arc<Mutex<Quarantine>>) -> Self {
         let (rounds, round) = mpsc::unbounded_channel();
         Self {
             link,
@@ -107,7 +107,7 @@ impl Session {
             apart: Pipe::default(),
             control: tokio::sync::Mutex::default(),
             exchanges: Mutex::default(),
-            quarantine: Mutex::default(),
+            quarantine,
             probing: tokio::sync::Mutex::default(),
             rounds,
             round: tokio::sync::Mutex::new(round),
@@ -239,10 +239,10 @@ impl Session {
         let [exchange, alone] = &envelope.suspects;
         match named_exchange(reason) {
             Some(name) if name == envelope.exchange.as_str() => {
-                self.quarantine().suspect(exchange.clone());
+                self.quarantine().suspect(exchange.clone(), Instant::now());
             }
             Some(_) => {}
-            None => self.quarantine().suspect(alone.clone()),
+            None => self.quarantine().suspect(alone.clone(), Instant::now()),
         }
     }
 
@@ -270,16 +270,18 @@ impl Session {
                 quarantine.convict(&suspect, reason.clone(), Instant::now());
                 Verdict::retry(pace(&suspect), reason)
             }
-            (Outcome::Acked(Some(_)), Some(suspect)) => {
-                self.quarantine().clear(&suspect);
-                self.conclude(Outcome::Returned)
-            }
             (outcome, suspect) => {
                 if let (Outcome::Acked(_) | Outcome::Nacked(_), Some(suspect)) = (&outcome, suspect)
                 {
                     self.quarantine().clear(&suspect);
                 }
-                self.conclude(outcome)
+                // Alone on its channel, what comes back is the message itself, suspect or not any more.
+                let is_returned = matches!(outcome, Outcome::Acked(Some(_)));
+                self.conclude(if is_returned {
+                    Outcome::Returned
+                } else {
+                    outcome
+                })
             }
         }
     }
@@ -295,7 +297,7 @@ impl Session {
             Err(error) => return self.failed(&error),
         };
         tokio::select! {
-            outcome = confirmed(&open.channel, envelope) => match outcome {
+            outcome = confirmed(&open, envelope) => match outcome {
                 Ok(Confirmation::Nack(returned)) => Outcome::Nacked(returned),
                 Ok(Confirmation::Ack(returned)) => {
                     self.silences.store(0, Relaxed);
@@ -433,15 +435,10 @@ fn pace(suspect: &Suspect) -> Pace {
     }
 }
 
-async fn confirmed(channel: &Channel, envelope: &Envelope) -> Result<Confirmation, lapin::Error> {
-    let published = channel.basic_publish(
-        envelope.exchange.clone(),
-        ShortString::default(),
-        envelope.options,
-        &envelope.body,
-        envelope.properties.clone(),
-    );
-    published.await?.await
+async fn confirmed(open: &Open, envelope: &Envelope) -> Result<Confirmation, lapin::Error> {
+    let (exchange, properties) = (envelope.exchange.clone(), envelope.properties.clone());
+    open.publish(exchange, envelope.options, &envelope.body, properties)
+        .await
 }
 
 impl Envelope {

@@ -1,0 +1,117 @@
+//! What the tests of the broker put on it, and what they measure meanwhile.
+
+use std::{
+    future::Future,
+    pin::pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+    time::{Duration, Instant},
+};
+
+use bson::{Document, doc};
+use toa_outbox::Outbox;
+use tokio::{sync::OnceCell, task::JoinHandle};
+
+use crate::{
+    rig::{Rig, soak},
+    support::Rabbit,
+};
+
+/// The first in a normal run, the second in a long one.
+pub fn dose<T>(normal: T, long: T) -> T {
+    if soak() { long } else { normal }
+}
+
+/// Held by tests that measure time or memory, so that they do not measure each other.
+pub async fn alone() -> tokio::sync::MutexGuard<'static, ()> {
+    static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    ALONE.lock().await
+}
+
+/// A broker that tests may break, one after the other: whoever has it is the only one.
+pub async fn breakable() -> tokio::sync::MutexGuard<'static, Rabbit> {
+    static BREAKABLE: OnceCell<tokio::sync::Mutex<Rabbit>> = OnceCell::const_new();
+    let start = || async { tokio::sync::Mutex::new(Rabbit::start().await) };
+    BREAKABLE.get_or_init(start).await.lock().await
+}
+
+/// So many rows as a writer that died left them, due at once.
+pub async fn seed(rig: &Rig, count: usize, state: impl Fn(usize) -> Document) {
+    rig.seed(count as i64, |row, index| {
+        let event = row.get_document_mut("event").unwrap();
+        event.insert("state", state(index as usize));
+    })
+    .await;
+}
+
+/// A state of about this many bytes.
+pub fn bulky(bytes: usize) -> Document {
+    doc! { "pad": "x".repeat(bytes) }
+}
+
+/// Commits so many entities from several tasks; how long each commit took.
+pub async fn commit(
+    outbox: &Outbox,
+    count: usize,
+    state: impl Fn(usize) -> Document,
+) -> Vec<Duration> {
+    use futures::{StreamExt, stream};
+    stream::iter((0..count).map(|number| (number, state(number))))
+        .map(|(_, state)| async move {
+            let begun = Instant::now();
+            outbox.create(state, doc! {}).await.unwrap();
+            begun.elapsed()
+        })
+        .buffer_unordered(8)
+        .collect()
+        .await
+}
+
+/// The median.
+pub fn p50(mut times: Vec<Duration>) -> Duration {
+    times.sort();
+    times[times.len() / 2]
+}
+
+/// A task that beats on the runtime of the test, and the longest it was ever kept from it.
+pub struct Pulse {
+    longest: Arc<AtomicU64>,
+    task: JoinHandle<()>,
+}
+
+impl Pulse {
+    pub fn start() -> Self {
+        let longest = Arc::new(AtomicU64::new(0));
+        let seen = longest.clone();
+        let task = tokio::spawn(async move {
+            let beat = Duration::from_millis(10);
+            loop {
+                let begun = Instant::now();
+                tokio::time::sleep(beat).await;
+                let late = begun.elapsed().saturating_sub(beat);
+                seen.fetch_max(late.as_millis() as u64, Relaxed);
+            }
+        });
+        Self { longest, task }
+    }
+
+    pub fn longest(&self) -> Duration {
+        Duration::from_millis(self.longest.load(Relaxed))
+    }
+}
+
+impl Drop for Pulse {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Fails when something takes longer than it may.
+pub async fn within<T>(limit: Duration, what: &str, future: impl Future<Output = T>) -> T {
+    let future = pin!(future);
+    tokio::time::timeout(limit, future)
+        .await
+        .unwrap_or_else(|_| panic!("not within {limit:?}: {what}"))
+}
