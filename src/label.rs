@@ -20,7 +20,8 @@ type Payload = dyn Fn(&Event) -> Result<Bson, BoxError> + Send + Sync;
 /// carries.
 ///
 /// Conditions and payloads see the event as it is stored, whether it is published at once or days
-/// later by another process, so they must not depend on anything else. One that fails or panics keeps
+/// later by another process, so they must not depend on anything else. They run between publications,
+/// so they must be quick. One that fails or panics keeps
 /// its own route outstanding, is reported, and is tried again every cycle; the row's other labels go
 /// out.
 ///

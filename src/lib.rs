@@ -57,3 +57,8 @@ pub use relay::{ledger::Left, pump::Pass};
 pub use row::{Event, Row, RowId};
 pub use sinks::amqp::Amqp;
 pub use store::init;
+
+/// The examples of the README compile.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -31,9 +31,10 @@ const DOCUMENT_LIMIT: usize = 16 * 1024 * 1024;
 
 /// The outbox of one component: writes a row with every state change, and publishes what it wrote.
 ///
-/// Cheap to clone. When the last clone is dropped the relay stops without waiting for what is in flight;
-/// the rows are in the database, and whoever pumps their lanes next publishes them. To stop in good
-/// order, call [`shutdown`](Self::shutdown).
+/// Cheap to clone. When the last clone is dropped the relay takes nothing more and drains in the background,
+/// for as long as the runtime lets it; the rows are in the database, and whoever pumps their lanes next
+/// publishes what is left. To stop in good order, and know what that is, call
+/// [`shutdown`](Self::shutdown).
 ///
 /// # What kind of server
 ///
@@ -135,7 +136,9 @@ impl Outbox {
             );
             Mode::Inline(sink.clone())
         };
-        Ok(Self::new(database, &component, settings, routes, mode))
+        Ok(Self::new(
+            database, &component, settings, routes, lanes, mode,
+        ))
     }
 
     /// For a component nothing of which is consumed: no connection, no collection, no rows.
@@ -146,11 +149,13 @@ impl Outbox {
             component = component.id(),
             "no label is consumed: no rows are written"
         );
+        let lanes = slots::fixed(settings.slot);
         Ok(Self::new(
             database,
             &component,
             settings,
             routes,
+            lanes,
             Mode::Nothing,
         ))
     }
@@ -160,6 +165,7 @@ impl Outbox {
         component: &Component,
         settings: Settings,
         routes: Arc<Routes>,
+        lanes: Ownership,
         mode: Mode,
     ) -> Self {
         let inner = Inner {
@@ -167,7 +173,7 @@ impl Outbox {
             database: database.clone(),
             entities: database.collection(&component.entities()),
             store: Store::new(database, &component.rows()),
-            lanes: slots::fixed(settings.slot),
+            lanes,
             routes,
             settings,
             mode,

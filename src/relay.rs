@@ -23,7 +23,7 @@ use std::{
 };
 
 use tokio::{
-    sync::{Notify, mpsc},
+    sync::{Notify, OnceCell, mpsc},
     task::JoinSet,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -40,7 +40,7 @@ use pump::{Cycle, Pass, Pump};
 /// Ids remembered of a kind, for each row that may be in flight.
 const REMEMBERED: usize = 10;
 
-/// The running loops of one component. Dropped, they are told to stop and left to themselves.
+/// The running loops of one component. Dropped, they are told to stop and drain by themselves.
 pub(crate) struct Relay {
     ledger: Arc<Ledger>,
     publisher: Publisher,
@@ -51,6 +51,8 @@ pub(crate) struct Relay {
     stop: CancellationToken,
     _dropped: DropGuard,
     loops: Mutex<Option<JoinSet<()>>>,
+    /// What the shutdown left.
+    left: OnceCell<Left>,
 }
 
 impl Amqp {
@@ -128,6 +130,7 @@ impl Relay {
             _dropped: stop.clone().drop_guard(),
             stop,
             loops: Mutex::new(Some(loops)),
+            left: OnceCell::new(),
         }
     }
 
@@ -151,22 +154,20 @@ impl Relay {
     /// Stops taking, drains and marks within the grace, and says what was left behind. Called again, it
     /// says the same at once.
     pub(crate) async fn shutdown(&self) -> Left {
+        *self.left.get_or_init(|| self.drain()).await
+    }
+
+    async fn drain(&self) -> Left {
         self.stop.cancel();
         let loops = self
             .loops
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        if let Some(mut loops) = loops
-            && tokio::time::timeout(self.grace, ended(&mut loops))
-                .await
-                .is_err()
-        {
-            // What is in flight must not leave after everyone was told that it may not have.
-            self.sink.cut();
-            loops.shutdown().await;
-        }
-        let left = self.ledger.left();
+        let left = match loops {
+            Some(loops) => self.end(loops).await,
+            None => self.ledger.left(),
+        };
         tracing::info!(
             in_flight = left.in_flight,
             unmarked = left.unmarked,
@@ -174,6 +175,27 @@ impl Relay {
             "stopped; what is left stays in the outbox"
         );
         left
+    }
+
+    async fn end(&self, mut loops: JoinSet<()>) -> Left {
+        let drained = tokio::time::timeout(self.grace, ended(&mut loops)).await;
+        // Counted before the loops are ended: they forget what is in flight.
+        let left = self.ledger.left();
+        if drained.is_err() {
+            // What is in flight must not leave after everyone was told that it may not have.
+            self.sink.cut();
+            loops.shutdown().await;
+        }
+        left
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        let loops = self.loops.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(loops) = loops {
+            loops.detach_all();
+        }
     }
 }
 

@@ -69,7 +69,9 @@ impl Store {
         tolerate(created, &[NAMESPACE_EXISTS])?;
         self.rows.create_index(due_index()).await?;
         if retention.is_zero() {
-            let dropped = self.rows.drop_index(RETENTION).await;
+            // By its keys, whatever name it was given.
+            let command = doc! { "dropIndexes": self.rows.name(), "index": { "publishedAt": 1 } };
+            let dropped = self.database.run_command(command).await;
             return tolerate(dropped, &[INDEX_NOT_FOUND, NAMESPACE_NOT_FOUND]);
         }
         match self.rows.create_index(retention_index(retention)).await {
@@ -93,7 +95,7 @@ impl Store {
     /// Changes the expiry of the index that stands, without dropping it.
     async fn retain(&self, retention: Duration) -> Result<(), DriverError> {
         let seconds = i64::try_from(retention.as_secs()).unwrap_or(i64::MAX);
-        let index = doc! { "name": RETENTION, "expireAfterSeconds": seconds };
+        let index = doc! { "keyPattern": { "publishedAt": 1 }, "expireAfterSeconds": seconds };
         let command = doc! { "collMod": self.rows.name(), "index": index };
         self.database.run_command(command).await.map(|_| ())
     }

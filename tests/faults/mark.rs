@@ -116,6 +116,37 @@ async fn under_load_every_committed_row_arrives_and_no_other() {
     );
 }
 
+/// Law 4: a service that is restarted in good order under load, again and again, repeats nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn restarts_in_good_order_repeat_nothing() {
+    let mut rig = Rig::shared().await;
+    // The gap has to be longer than anything this machine may take between a write and its mark.
+    rig.settings.interval = Duration::from_secs(1);
+    let created = rig.consume("created").await;
+    let (restarts, tasks, each) = (5, 16, 25);
+    for restart in 0..restarts {
+        let pots = rig.open().await;
+        let writing = (0..tasks).map(|task| {
+            let pots = pots.clone();
+            tokio::spawn(async move {
+                for index in 0..each {
+                    let id = (restart * tasks + task) * each + index;
+                    pots.create(doc! { "_id": id }, doc! {}).await.unwrap();
+                }
+            })
+        });
+        for task in join_all(writing).await {
+            task.unwrap();
+        }
+        // Under load: what was written last is still on its way.
+        assert_eq!(pots.shutdown().await, Default::default());
+    }
+    let all = (restarts * tasks * each) as usize;
+    created.wait_for(all, PATIENCE).await;
+    assert_eq!(rig.count(doc! { "published": true }).await, all as u64);
+    assert_eq!(created.count(), all);
+}
+
 /// CASE 32: applied, in every direction.
 #[tokio::test]
 async fn a_changed_retention_is_applied() {
@@ -126,6 +157,25 @@ async fn a_changed_retention_is_applied() {
         let expiry = rig.expiry().await;
         assert_eq!(
             expiry,
+            (seconds > 0).then_some(Duration::from_secs(seconds))
+        );
+    }
+}
+
+/// An index somebody made by hand under a name of their own is the same index.
+#[tokio::test]
+async fn a_retention_index_of_another_name_is_changed_too() {
+    let mut rig = Rig::shared().await;
+    let by_hand = doc! {
+        "createIndexes": rig.rows().name(),
+        "indexes": [{ "key": { "publishedAt": 1 }, "name": "mine", "expireAfterSeconds": 5 }],
+    };
+    rig.database.run_command(by_hand).await.unwrap();
+    for seconds in [60, 0] {
+        rig.settings.retention = Duration::from_secs(seconds);
+        rig.open().await.shutdown().await;
+        assert_eq!(
+            rig.expiry().await,
             (seconds > 0).then_some(Duration::from_secs(seconds))
         );
     }
