@@ -16,7 +16,7 @@ use tokio::{sync::OnceCell, task::JoinHandle};
 
 use crate::{
     rig::{Rig, soak},
-    support::Rabbit,
+    support::{Cable, Rabbit},
 };
 
 /// The first in a normal run, the second in a long one.
@@ -24,10 +24,17 @@ pub fn dose<T>(normal: T, long: T) -> T {
     if soak() { long } else { normal }
 }
 
-/// Held by tests that measure time or memory, so that they do not measure each other.
-pub async fn alone() -> tokio::sync::MutexGuard<'static, ()> {
-    static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
-    ALONE.lock().await
+/// Whether this is a process that runs only this test, whose memory is therefore its own. If not, starts
+/// one and sees it through.
+pub fn is_alone(test: &str) -> bool {
+    const ALONE: &str = "TEST_IS_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    let mut run = std::process::Command::new(std::env::current_exe().unwrap());
+    run.args([test, "--exact", "--nocapture"]).env(ALONE, "1");
+    assert!(run.status().unwrap().success());
+    false
 }
 
 /// A broker that tests may break, one after the other: whoever has it is the only one.
@@ -44,6 +51,11 @@ pub async fn seed(rig: &Rig, count: usize, state: impl Fn(usize) -> Document) {
         event.insert("state", state(index as usize));
     })
     .await;
+}
+
+/// Where a cable begins, as a URI.
+pub fn through(cable: &Cable) -> String {
+    format!("amqp://guest:guest@127.0.0.1:{}/%2f", cable.port())
 }
 
 /// A state of about this many bytes.

@@ -7,6 +7,7 @@ mod admin;
 mod broker;
 mod culprit;
 mod init;
+mod link;
 mod load;
 mod log;
 mod mark;

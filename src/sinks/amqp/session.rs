@@ -91,6 +91,8 @@ pub(super) enum Outcome {
     Unsent,
     /// Nothing more will be heard on this connection.
     Dead,
+    /// No channel could be opened for it in time.
+    Unopened,
     /// The confirm stayed away for too long.
     Silent,
 }
@@ -232,6 +234,7 @@ impl Session {
                 Pace::AtOnce,
                 "the connection was lost before the confirm".into(),
             ),
+            Outcome::Unopened => (Pace::NextCycle, "opening a channel: no answer".into()),
             Outcome::Silent => (Pace::AtOnce, "the confirm stayed away".into()),
         };
         Verdict::Retry { reason, pace }
@@ -294,7 +297,7 @@ impl Session {
         let opened = tokio::select! {
             opened = pipe.open(self.link.connection(), &self.dead) => opened,
             () = self.dead.cancelled() => return Outcome::Dead,
-            () = self.overdue() => return Outcome::Silent,
+            () = self.overdue() => return Outcome::Unopened,
         };
         let open = match opened {
             Ok(open) => open,
