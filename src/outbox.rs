@@ -62,7 +62,7 @@ struct Inner {
 /// What becomes of an event.
 enum Mode {
     /// It commits as a row, and the relay publishes it.
-    Rows(Relay),
+    Rows(Box<Relay>),
     /// A standalone server: the operation publishes it.
     Inline(Amqp),
     /// Nothing consumes it.
@@ -127,7 +127,9 @@ impl Outbox {
                     "TOA_OUTBOX_DEFER: only the pump delivers"
                 );
             }
-            Mode::Rows(Relay::start(&settings, &store, &routes, &lanes, sink))
+            Mode::Rows(Box::new(Relay::start(
+                &settings, &store, &routes, &lanes, sink,
+            )))
         } else {
             tracing::warn!(
                 component = component.id(),
