@@ -134,11 +134,16 @@ Feature: Write
       And there are 0 rows
       And the pot "huge" is at version 1
 
-    Scenario: An input that BSON cannot hold
-      When the pot "blue" is created in vain with an input that BSON cannot hold
+    Scenario Outline: What BSON cannot hold, in <part>
+      When the pot "blue" is created in vain with <part> that BSON cannot hold
       Then the caller is told: cannot be written as BSON
       And the pot "blue" is not stored
       And there are 0 rows
+
+      Examples:
+        | part     |
+        | an input |
+        | a state  |
 
   Rule: No operation waits for the broker
 

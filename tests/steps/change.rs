@@ -49,13 +49,17 @@ async fn create_with(w: &mut Tea, pot: String, step: &Step) {
         .unwrap();
 }
 
-#[when(regex = r#"^the pot "(\w+)" is created in vain with an input that BSON cannot hold$"#)]
-async fn create_impossibly(w: &mut Tea, pot: String) {
-    let result = w
-        .service()
-        .await
-        .create(of(&pot, doc! {}), doc! { "nul\0": 1 })
-        .await;
+/// A key with a null character.
+#[when(
+    regex = r#"^the pot "(\w+)" is created in vain with (an input|a state) that BSON cannot hold$"#
+)]
+async fn create_impossibly(w: &mut Tea, pot: String, part: String) {
+    let service = w.service().await;
+    let (plain, impossible) = (doc! {}, doc! { "nul\0": 1 });
+    let result = match part.as_str() {
+        "a state" => service.create(of(&pot, impossible), plain).await,
+        _ => service.create(of(&pot, plain), impossible).await,
+    };
     w.done(result, "in vain");
 }
 
