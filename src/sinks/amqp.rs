@@ -177,8 +177,9 @@ impl Shared {
                     Ok(link) => return link,
                     Err(error) => error,
                 };
-                reports.first(node.address(), |times| {
-                    let address = node.address();
+                let address = node.address();
+                // By its cause, so that one that takes another's place is not kept quiet.
+                reports.first(&format!("{address}: {error}"), |times| {
                     tracing::warn!(address, %error, times, "cannot connect to the broker, trying on");
                 });
             }

@@ -87,7 +87,7 @@ pub(super) enum Outcome {
     Returned,
     /// The broker closed the channel, and said why.
     Closed(String),
-    /// The channel was not there any more; it was not sent.
+    /// The channel was not there any more, or it became suspect while it waited for one; it was not sent.
     Unsent,
     /// Nothing more will be heard on this connection.
     Dead,
@@ -119,6 +119,9 @@ impl Session {
     /// Lives until the connection ends, and says why it did.
     pub(super) async fn run(&self, stop: &CancellationToken) -> String {
         let mut events = std::pin::pin!(self.link.connection().events_listener());
+        if self.link.connection().status().blocked() {
+            self.block("since before anyone listened");
+        }
         // Not every end of a connection is an event.
         let mut look = tokio::time::interval(Duration::from_secs(1));
         let mut rounds = std::pin::pin!(rounds::run(self, &self.mandatory, &self.round));
@@ -291,11 +294,17 @@ impl Session {
         let opened = tokio::select! {
             opened = pipe.open(self.link.connection(), &self.dead) => opened,
             () = self.dead.cancelled() => return Outcome::Dead,
+            () = self.overdue() => return Outcome::Silent,
         };
         let open = match opened {
             Ok(open) => open,
             Err(error) => return self.failed(&error),
         };
+        // While it waited for the channel, another of its exchange may have been found to close it.
+        let is_common = !std::ptr::eq(pipe, &self.apart);
+        if is_common && self.treatment(envelope) != Treatment::Innocent {
+            return Outcome::Unsent;
+        }
         tokio::select! {
             outcome = confirmed(&open, envelope) => match outcome {
                 Ok(Confirmation::Nack(returned)) => Outcome::Nacked(returned),
@@ -370,8 +379,9 @@ impl Session {
         }
         let dead = || Verdict::retry(Pace::AtOnce, "the connection was lost");
         let result = tokio::select! {
-            result = self.declare(name) => result,
+            result = self.declare(name) => result.map_err(|error| error.to_string()),
             () = self.dead.cancelled() => return Err(dead()),
+            () = self.overdue() => Err("no answer".into()),
         };
         match result {
             Ok(()) => {
