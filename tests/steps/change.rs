@@ -49,20 +49,6 @@ async fn create_with(w: &mut Tea, pot: String, step: &Step) {
         .unwrap();
 }
 
-/// A key with a null character.
-#[when(
-    regex = r#"^the pot "(\w+)" is created in vain with (an input|a state) that BSON cannot hold$"#
-)]
-async fn create_impossibly(w: &mut Tea, pot: String, part: String) {
-    let service = w.service().await;
-    let (plain, impossible) = (doc! {}, doc! { "nul\0": 1 });
-    let result = match part.as_str() {
-        "a state" => service.create(of(&pot, impossible), plain).await,
-        _ => service.create(of(&pot, plain), impossible).await,
-    };
-    w.done(result, "in vain");
-}
-
 #[when(regex = r#"^the pot "(\w+)" is being created$"#)]
 async fn being_created(w: &mut Tea, pot: String) {
     let service = w.service().await;
@@ -106,14 +92,14 @@ async fn transit(
     w.done(result, &vain);
 }
 
-#[when(regex = r#"^the pot "(\w+)" is assigned (\{.*?\})(?: with the input (\{.*\}))?$"#)]
-async fn assign(w: &mut Tea, pot: String, update: String, input: String) {
+#[when(
+    regex = r#"^the pot "(\w+)" is assigned (\{.*?\})(?: with the input (\{.*\}))?( in vain)?$"#
+)]
+async fn assign(w: &mut Tea, pot: String, update: String, input: String, vain: String) {
     let service = w.service().await;
-    let update = json::document(&update);
-    service
-        .assign(doc! { "_id": pot }, update, json::or_null(&input))
-        .await
-        .unwrap();
+    let (filter, update) = (doc! { "_id": pot }, json::document(&update));
+    let result = service.assign(filter, update, json::or_null(&input)).await;
+    w.done(result, &vain);
 }
 
 #[when(regex = r#"^the pot "(\w+)" is terminated( in vain)?$"#)]
