@@ -134,11 +134,23 @@ Feature: Write
       And there are 0 rows
       And the pot "huge" is at version 1
 
-    Scenario: An input that BSON cannot hold
-      When the pot "blue" is created in vain with an input that BSON cannot hold
+    Scenario Outline: What BSON cannot hold, such as a name with a null character
+      Given the pot "blue" is stored as { "_version": 7 }
+      When the pot <is changed>
       Then the caller is told: cannot be written as BSON
-      And the pot "blue" is not stored
+      And the pot "green" is not stored
+      And the pot "blue" is at version 7
       And there are 0 rows
+
+      Examples:
+        | is changed                                                                              |
+        | "green" is created in vain with { "nul\\u0000": 1 }                                     |
+        | "green" is created in vain with { "lid": 1 } and the input { "nul\\u0000": 1 }          |
+        | "blue" is transited to { "nul\\u0000": 1 } in vain                                      |
+        | "blue" is transited to { "lid": 1 } with the input { "nul\\u0000": 1 } in vain          |
+        | "blue" is transited to { "lid": 1 } with the trailers { "nul\\u0000": 1 } in vain       |
+        | "blue" is assigned { "$set": { "nul\\u0000": 1 } } in vain                              |
+        | "blue" is assigned { "$set": { "lid": 1 } } with the input { "nul\\u0000": 1 } in vain  |
 
   Rule: No operation waits for the broker
 

@@ -49,16 +49,6 @@ async fn create_with(w: &mut Tea, pot: String, step: &Step) {
         .unwrap();
 }
 
-#[when(regex = r#"^the pot "(\w+)" is created in vain with an input that BSON cannot hold$"#)]
-async fn create_impossibly(w: &mut Tea, pot: String) {
-    let result = w
-        .service()
-        .await
-        .create(of(&pot, doc! {}), doc! { "nul\0": 1 })
-        .await;
-    w.done(result, "in vain");
-}
-
 #[when(regex = r#"^the pot "(\w+)" is being created$"#)]
 async fn being_created(w: &mut Tea, pot: String) {
     let service = w.service().await;
@@ -102,14 +92,14 @@ async fn transit(
     w.done(result, &vain);
 }
 
-#[when(regex = r#"^the pot "(\w+)" is assigned (\{.*?\})(?: with the input (\{.*\}))?$"#)]
-async fn assign(w: &mut Tea, pot: String, update: String, input: String) {
+#[when(
+    regex = r#"^the pot "(\w+)" is assigned (\{.*?\})(?: with the input (\{.*\}))?( in vain)?$"#
+)]
+async fn assign(w: &mut Tea, pot: String, update: String, input: String, vain: String) {
     let service = w.service().await;
-    let update = json::document(&update);
-    service
-        .assign(doc! { "_id": pot }, update, json::or_null(&input))
-        .await
-        .unwrap();
+    let (filter, update) = (doc! { "_id": pot }, json::document(&update));
+    let result = service.assign(filter, update, json::or_null(&input)).await;
+    w.done(result, &vain);
 }
 
 #[when(regex = r#"^the pot "(\w+)" is terminated( in vain)?$"#)]
