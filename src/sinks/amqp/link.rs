@@ -1,6 +1,7 @@
 //! One connection, and the socket under it.
 
 use std::{
+    io,
     net::{Shutdown, TcpStream},
     os::fd::AsFd,
     sync::{Arc, Mutex, PoisonError},
@@ -8,10 +9,12 @@ use std::{
 };
 
 use lapin::{
-    AsyncTcpStream, Connection, ConnectionProperties,
+    AsyncTcpStream, Connection, ConnectionProperties, ErrorKind,
     tcp::TLSConfig,
     uri::{AMQPScheme, AMQPUri},
 };
+
+use tokio::net::TcpSocket;
 
 use crate::error::{Error, Result};
 
@@ -82,8 +85,22 @@ impl Node {
 pub(crate) enum NoLink {
     #[error("no answer within {} s: is this an AMQP port, and one that speaks TLS if the scheme is amqps?", CONNECT_TIMEOUT.as_secs())]
     Silent,
+    #[error("what answers speaks neither AMQP nor, if the scheme is amqps, TLS: {0}")]
+    Foreign(lapin::Error),
     #[error("{0}")]
-    Refused(#[from] lapin::Error),
+    Refused(lapin::Error),
+}
+
+impl From<lapin::Error> for NoLink {
+    fn from(error: lapin::Error) -> Self {
+        match error.kind() {
+            ErrorKind::ParsingError(_) => Self::Foreign(error),
+            ErrorKind::IOError(cause) if cause.kind() == io::ErrorKind::InvalidData => {
+                Self::Foreign(error)
+            }
+            _ => Self::Refused(error),
+        }
+    }
 }
 
 /// A connection that can be cut.
@@ -152,8 +169,10 @@ impl Socket {
     fn cut(&self) {
         let socket = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(socket) = socket {
-            // An error says that it is cut already.
+            // Errors say that it is cut already. Shut down, the client lets go of it; closed without
+            // lingering, the system sends nothing of what it still holds, and a reset.
             let _ = socket.shutdown(Shutdown::Both);
+            let _ = TcpSocket::from_std_stream(socket).set_zero_linger();
         }
     }
 }
