@@ -7,8 +7,9 @@ support := tests/support
 help:
 	@sed -n 's/^\([a-z]*\):.* ## \(.*\)/  make \1\t\2/p' Makefile
 
-demo: ## teapots: orders, a broker that is killed, and nothing lost
-	@if docker info >/dev/null 2>&1; then $(support)/up.sh; else $(support)/install.sh; fi
+demo: ## teapots: a service that is killed, a broker that goes away, and nothing lost
+	@set -e; if docker info >/dev/null 2>&1; then eval "$$($(support)/up.sh)"; export TOA_OUTBOX_MONGODB TOA_OUTBOX_AMQP; \
+	else $(support)/install.sh; fi; \
 	cargo run --release --example teapots
 
 test: ## all tests, against private servers that it installs

@@ -272,6 +272,18 @@ impl Routes {
         done
     }
 
+    /// Whether a row has anything to do with them: not if all it owes is owed to routes of others, such as
+    /// a label that is no longer declared. One that owes nothing at all is to be marked.
+    pub(crate) fn concern(&self, outstanding: Option<&[String]>) -> bool {
+        outstanding.is_none_or(|owed| {
+            owed.is_empty()
+                || self
+                    .all
+                    .iter()
+                    .any(|rendering| owed.contains(&rendering.name))
+        })
+    }
+
     /// All of them.
     pub(crate) fn whole(&self) -> Done {
         let mut whole = Done::default();
@@ -345,5 +357,14 @@ mod tests {
         assert_eq!(routes.names(done), ["amqp/created", "amqp/deleted"]);
         assert_ne!(done, routes.whole());
         assert!(routes.done(None).is_empty());
+    }
+
+    #[test]
+    fn a_row_that_owes_to_others_only_is_left_alone() {
+        let routes = pots().routes(None).unwrap();
+        let others = ["elsewhere/updated".to_owned()];
+        let some = ["amqp/updated".to_owned(), "elsewhere/updated".to_owned()];
+        assert!(!routes.concern(Some(&others)));
+        assert!(routes.concern(Some(&some)) && routes.concern(Some(&[])) && routes.concern(None));
     }
 }

@@ -186,11 +186,14 @@ pub(crate) fn code(error: &mongodb::error::Error) -> Option<i32> {
     }
 }
 
-/// Whether the server understood the command and will never accept it.
+/// Whether the command cannot be sent at all, or the server understood it and will never accept it.
 fn is_refusal(error: &mongodb::error::Error) -> bool {
-    use mongodb::error::ErrorKind::{Authentication, InvalidArgument, Write};
+    use mongodb::error::{
+        ErrorKind::{Authentication, Bson, InvalidArgument, Write},
+        WriteFailure::WriteError,
+    };
     match error.kind.as_ref() {
-        Authentication { .. } | InvalidArgument { .. } | Write(_) => true,
+        Authentication { .. } | Bson(_) | InvalidArgument { .. } | Write(WriteError(_)) => true,
         _ => code(error) == Some(UNAUTHORIZED),
     }
 }

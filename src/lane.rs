@@ -14,7 +14,7 @@ pub const LANES: u8 = 128;
 /// assert!(slot.owns(4));
 /// assert!(!slot.owns(5));
 /// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Slot {
     index: u8,
     count: u8,

@@ -34,6 +34,9 @@
 //! | [`Slot`], [`LANES`] | which rows a replica pumps |
 //! | [`Amqp`] | the connection to the broker |
 
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
 mod component;
 mod config;
 mod error;

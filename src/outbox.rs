@@ -62,7 +62,7 @@ struct Inner {
 /// What becomes of an event.
 enum Mode {
     /// It commits as a row, and the relay publishes it.
-    Rows(Relay),
+    Rows(Box<Relay>),
     /// A standalone server: the operation publishes it.
     Inline(Amqp),
     /// Nothing consumes it.
@@ -127,7 +127,9 @@ impl Outbox {
                     "TOA_OUTBOX_DEFER: only the pump delivers"
                 );
             }
-            Mode::Rows(Relay::start(&settings, &store, &routes, &lanes, sink))
+            Mode::Rows(Box::new(Relay::start(
+                &settings, &store, &routes, &lanes, sink,
+            )))
         } else {
             tracing::warn!(
                 component = component.id(),
@@ -259,11 +261,7 @@ impl Outbox {
             return Ok(None);
         };
         let row = self.row(event, id);
-        let document = encode(&row).map_err(|error| Error::Unencodable {
-            what: "the event",
-            component: self.inner.component.clone(),
-            reason: error.to_string(),
-        })?;
+        let document = encode(&row).map_err(|error| self.unencodable("the event", error))?;
         let size = document.as_bytes().len();
         if size > DOCUMENT_LIMIT {
             return Err(Error::TooLarge {
@@ -276,6 +274,14 @@ impl Outbox {
         let claim = relay.hold(&row);
         self.inner.store.insert(session, &document).await?;
         Ok(Some(Written { row, claim }))
+    }
+
+    fn unencodable(&self, what: &'static str, reason: impl ToString) -> Error {
+        Error::Unencodable {
+            what,
+            component: self.inner.component.clone(),
+            reason: reason.to_string(),
+        }
     }
 
     fn failed(&self, attempted: &'static str, error: mongodb::error::Error) -> Error {

@@ -37,6 +37,9 @@ use marker::Marker;
 use publisher::{Parts, Publisher};
 use pump::{Cycle, Pass, Pump};
 
+/// The longest a mark waits for company, however long the interval.
+const LONGEST_LINGER: Duration = Duration::from_millis(500);
+
 /// Ids remembered of a kind, for each row that may be in flight.
 const REMEMBERED: usize = 10;
 
@@ -97,6 +100,7 @@ impl Relay {
             publisher: publisher.clone(),
             lanes: lanes.clone(),
             sink: sink.clone(),
+            routes: routes.clone(),
             batch: settings.batch,
             malformed: Reports::default(),
             first: 0,
@@ -113,7 +117,7 @@ impl Relay {
             routes: routes.clone(),
             ledger: ledger.clone(),
             inbox,
-            linger: settings.interval / 10,
+            linger: (settings.interval / 10).min(LONGEST_LINGER),
         };
         let stop = CancellationToken::new();
         let mut loops = JoinSet::new();

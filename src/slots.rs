@@ -9,6 +9,11 @@
 //! is; two processes told the same slot both own it.
 
 mod fixed;
+// How replicas will agree on their slots, checked by a model. Nothing drives it yet, so it is built for its
+// tests only, and what the driver will use of it nobody uses.
+#[cfg(test)]
+#[allow(dead_code, unused_imports)]
+mod protocol;
 
 use rand::seq::IteratorRandom;
 use tokio::sync::watch;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use bson::{Bson, DateTime, Document, doc, oid::ObjectId};
+use bson::{Bson, DateTime, Document, RawDocumentBuf, doc, oid::ObjectId};
 use mongodb::options::ReturnDocument;
 
 use super::{Outbox, Transaction};
@@ -34,13 +34,11 @@ impl Outbox {
         let mut entity = doc! { "_id": id };
         entity.extend(state);
         entity.insert(VERSION, FIRST_VERSION);
+        let document = self.encoded("the state", &entity)?;
         let event = Event::created(entity).input(input);
         self.transaction(async move |tx| {
-            let entity = &event.state;
-            tx.entities()
-                .insert_one(entity)
-                .session(tx.session())
-                .await?;
+            let entities = tx.entities().clone_with_type::<RawDocumentBuf>();
+            entities.insert_one(&document).session(tx.session()).await?;
             tx.emit(event.clone()).await?;
             Ok(event.state.clone())
         })
@@ -91,9 +89,10 @@ impl Outbox {
     /// Replaces the entity and emits, if it is still at the version the event starts from.
     async fn swap(&self, event: Event) -> Result<bool> {
         let filter = at_version(event.origin.as_ref().unwrap_or(&event.state));
+        let document = self.encoded("the state", &event.state)?;
         self.transaction(async move |tx| {
-            let entities = tx.entities();
-            let replaced = entities.replace_one(filter.clone(), &event.state);
+            let entities = tx.entities().clone_with_type::<RawDocumentBuf>();
+            let replaced = entities.replace_one(filter.clone(), &document);
             if replaced.session(tx.session()).await?.matched_count == 0 {
                 return Ok(false);
             }
@@ -123,8 +122,12 @@ impl Outbox {
             .or_insert_with(|| Document::new().into())
         {
             Bson::Document(increments) => increments.insert(VERSION, 1_i64),
-            other => return Err(self.refuse_update(other)),
+            other => {
+                let reason = format!("expected a document, found {other}");
+                return Err(self.unencodable("the update's $inc", reason));
+            }
         };
+        self.encoded("the update", &update)?;
         for attempt in 0..ATTEMPTS {
             let assigned = self
                 .swap_in(filter.clone(), update.clone(), input.clone())
@@ -193,12 +196,9 @@ impl Outbox {
         }
     }
 
-    fn refuse_update(&self, found: &Bson) -> Error {
-        Error::Unencodable {
-            what: "the update's $inc",
-            component: self.inner.component.clone(),
-            reason: format!("expected a document, found {found}"),
-        }
+    /// What is about to be written, refused before there is a transaction if BSON cannot hold it.
+    fn encoded(&self, what: &'static str, document: &Document) -> Result<RawDocumentBuf> {
+        RawDocumentBuf::try_from(document).map_err(|error| self.unencodable(what, error))
     }
 }
 

@@ -17,6 +17,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{ledger::Ledger, publisher::Publisher};
 use crate::{
+    component::Routes,
     error::Result,
     report::Reports,
     row::{Row, RowId},
@@ -146,6 +147,7 @@ pub(crate) struct Cycle {
     pub(crate) publisher: Publisher,
     pub(crate) lanes: Ownership,
     pub(crate) sink: Amqp,
+    pub(crate) routes: Arc<Routes>,
     pub(crate) batch: u32,
     pub(crate) malformed: Reports,
     /// The lane the next cycle begins with: where the last one was cut short, so that none starves.
@@ -250,7 +252,11 @@ impl Cycle {
         }
     }
 
+    /// Whether the row went on its way: not if it owes nothing to us, or this process is at it already.
     async fn hand_over(&self, row: Row, tally: Option<&Tally>) -> bool {
+        if !self.routes.concern(row.outstanding.as_deref()) {
+            return false;
+        }
         let Some(claim) = self.ledger.claim(&row, Instant::now()) else {
             return false;
         };

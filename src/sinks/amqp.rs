@@ -12,7 +12,10 @@
 //! The client's own recovery is not used: a connection that ends resolves everything on it as not
 //! sent, and the next one begins anew. *Sent* means an ack whose message was not returned.
 
+mod envelope;
+mod exchanges;
 mod link;
+mod patience;
 mod pipe;
 mod quarantine;
 mod rounds;

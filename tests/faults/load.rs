@@ -24,6 +24,12 @@ pub fn dose<T>(normal: T, long: T) -> T {
     if soak() { long } else { normal }
 }
 
+/// Held by tests that measure time or memory, so that they do not measure each other.
+pub async fn alone() -> tokio::sync::MutexGuard<'static, ()> {
+    static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+    ALONE.lock().await
+}
+
 /// Whether this is a process that runs only this test, whose memory is therefore its own. If not, starts
 /// one and sees it through.
 pub fn is_alone(test: &str) -> bool {

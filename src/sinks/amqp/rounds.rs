@@ -13,8 +13,9 @@ use lapin::message::BasicReturnMessage;
 use tokio::sync::{mpsc, oneshot};
 
 use super::{
+    envelope::Envelope,
     pipe::Pipe,
-    session::{Envelope, Outcome, Session},
+    session::{Outcome, Session},
 };
 
 /// The most messages of a round: enough to keep the broker busy, few enough that the first does not

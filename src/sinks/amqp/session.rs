@@ -1,27 +1,21 @@
 //! The life of one connection: what is published on it, and what becomes of that.
 
 use std::{
-    collections::HashMap,
-    sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicU32, Ordering::Relaxed},
-    },
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
 use futures::StreamExt;
-use lapin::{
-    BasicProperties, Channel, Confirmation, ErrorKind, Event, ExchangeKind,
-    message::BasicReturnMessage,
-    options::{BasicPublishOptions, ExchangeDeclareOptions},
-    types::{AMQPValue, FieldTable, ShortString},
-};
-use tokio::sync::{mpsc, oneshot, watch};
+use lapin::{Confirmation, ErrorKind, Event, message::BasicReturnMessage, types::ShortString};
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     Tuning,
+    envelope::Envelope,
+    exchanges::Exchanges,
     link::Link,
+    patience::Patience,
     pipe::{Open, Pipe},
     quarantine::{Quarantine, Suspect, Treatment, named_exchange},
     rounds::{self, Entry},
@@ -42,41 +36,13 @@ pub(super) struct Session {
     main: Pipe,
     mandatory: Pipe,
     apart: Pipe,
-    control: tokio::sync::Mutex<Option<Channel>>,
-    exchanges: Mutex<HashMap<String, Arc<Exchange>>>,
+    exchanges: Exchanges,
     quarantine: Arc<Mutex<Quarantine>>,
     /// Held while a suspect is tried.
     probing: tokio::sync::Mutex<()>,
     rounds: mpsc::UnboundedSender<Entry>,
     round: rounds::Inbox,
-    /// Since when the broker takes what is written; none while it has blocked the connection.
-    flowing: watch::Sender<Option<Instant>>,
-    /// How often in a row a channel was given up because a confirm stayed away.
-    silences: AtomicU32,
-}
-
-/// One exchange on this connection.
-#[derive(Default)]
-struct Exchange {
-    /// Declared, or when and why that last failed. Held while it is declared.
-    declared: tokio::sync::Mutex<Declared>,
-}
-
-#[derive(Default)]
-enum Declared {
-    #[default]
-    No,
-    Failed(Instant, String),
-    Yes,
-}
-
-/// What is given to a channel for one message.
-pub(super) struct Envelope {
-    exchange: ShortString,
-    properties: BasicProperties,
-    options: BasicPublishOptions,
-    body: Vec<u8>,
-    suspects: [Suspect; 2],
+    patience: Patience,
 }
 
 /// What became of one publication.
@@ -107,14 +73,12 @@ impl Session {
             main: Pipe::default(),
             mandatory: Pipe::default(),
             apart: Pipe::default(),
-            control: tokio::sync::Mutex::default(),
-            exchanges: Mutex::default(),
+            exchanges: Exchanges::default(),
             quarantine,
             probing: tokio::sync::Mutex::default(),
             rounds,
             round: tokio::sync::Mutex::new(round),
-            flowing: watch::Sender::new(Some(Instant::now())),
-            silences: AtomicU32::new(0),
+            patience: Patience::new(tuning.confirm_timeout),
         }
     }
 
@@ -172,7 +136,7 @@ impl Session {
             reason,
             "the broker blocks the connection; publications wait"
         );
-        self.flowing.send_replace(None);
+        self.patience.flows(false);
     }
 
     fn unblock(&self) {
@@ -180,7 +144,7 @@ impl Session {
             address = self.link.address(),
             "the broker takes publications again"
         );
-        self.flowing.send_replace(Some(Instant::now()));
+        self.patience.flows(true);
     }
 
     /// Publishes one message, apart if it is suspect.
@@ -297,7 +261,7 @@ impl Session {
         let opened = tokio::select! {
             opened = pipe.open(self.link.connection(), &self.dead) => opened,
             () = self.dead.cancelled() => return Outcome::Dead,
-            () = self.overdue() => return Outcome::Unopened,
+            () = self.patience.ends() => return Outcome::Unopened,
         };
         let open = match opened {
             Ok(open) => open,
@@ -312,7 +276,7 @@ impl Session {
             outcome = confirmed(&open, envelope) => match outcome {
                 Ok(Confirmation::Nack(returned)) => Outcome::Nacked(returned),
                 Ok(Confirmation::Ack(returned)) => {
-                    self.silences.store(0, Relaxed);
+                    self.patience.answered();
                     Outcome::Acked(returned)
                 }
                 // Confirms are selected on every channel of a pipe.
@@ -320,7 +284,7 @@ impl Session {
                 Err(error) => self.failed(&error),
             },
             () = open.over.cancelled() => Outcome::Dead,
-            () = self.overdue() => self.silence(pipe, &open),
+            () = self.patience.ends() => self.silence(pipe, &open),
         }
     }
 
@@ -336,30 +300,9 @@ impl Session {
         }
     }
 
-    /// Resolves once an answer given now has stayed away for too long: the time on a connection that is
-    /// blocked does not count, and the patience doubles with each silence in a row.
-    async fn overdue(&self) {
-        let patience = self.tuning.confirm_timeout * (1 << self.silences.load(Relaxed).min(6));
-        let asked = Instant::now();
-        let mut flowing = self.flowing.subscribe();
-        loop {
-            let since = *flowing.borrow_and_update();
-            let Some(since) = since else {
-                // The sender lives as long as the session.
-                let _ = flowing.changed().await;
-                continue;
-            };
-            let until = since.max(asked) + patience;
-            tokio::select! {
-                () = tokio::time::sleep_until(until.into()) => return,
-                _ = flowing.changed() => {}
-            }
-        }
-    }
-
     fn silence(&self, pipe: &Pipe, open: &Arc<Open>) -> Outcome {
         if !open.over.is_cancelled() {
-            self.silences.fetch_add(1, Relaxed);
+            self.patience.silent();
             tracing::warn!(
                 address = self.link.address(),
                 "a confirm stayed away too long, its channel is rebuilt"
@@ -371,66 +314,19 @@ impl Session {
 
     /// Declares the exchange if this connection has not yet; one attempt a cycle.
     async fn declared(&self, name: &ShortString) -> Result<(), Verdict> {
-        let exchange = self.exchange(name);
-        let mut declared = exchange.declared.lock().await;
-        match &*declared {
-            Declared::Yes => return Ok(()),
-            Declared::Failed(at, reason) if at.elapsed() < self.tuning.interval / 2 => {
-                return Err(Verdict::retry(Pace::NextCycle, reason));
-            }
-            Declared::Failed(..) | Declared::No => {}
-        }
-        let dead = || Verdict::retry(Pace::AtOnce, "the connection was lost");
-        let result = tokio::select! {
-            result = self.declare(name) => result.map_err(|error| error.to_string()),
-            () = self.dead.cancelled() => return Err(dead()),
-            () = self.overdue() => Err("no answer".into()),
-        };
-        match result {
-            Ok(()) => {
-                *declared = Declared::Yes;
-                Ok(())
-            }
-            Err(_) if !self.is_open() => Err(dead()),
-            Err(error) => {
-                let reason = format!("declaring exchange {name}: {error}");
-                *declared = Declared::Failed(Instant::now(), reason.clone());
+        let pause = self.tuning.interval / 2;
+        let declared = self.exchanges.declare(self.link.connection(), name, pause);
+        tokio::select! {
+            declared = declared => declared.map_err(|reason| match self.is_open() {
+                true => Verdict::retry(Pace::NextCycle, reason),
+                false => self.conclude(Outcome::Dead),
+            }),
+            () = self.dead.cancelled() => Err(self.conclude(Outcome::Dead)),
+            () = self.patience.ends() => {
+                let reason = format!("declaring exchange {name}: no answer");
                 Err(Verdict::retry(Pace::NextCycle, reason))
             }
         }
-    }
-
-    /// On a channel of its own, which a refusal closes.
-    async fn declare(&self, name: &ShortString) -> Result<(), lapin::Error> {
-        let mut control = self.control.lock().await;
-        let channel = match control
-            .take()
-            .filter(|channel| channel.status().connected())
-        {
-            Some(channel) => channel,
-            None => self.link.connection().create_channel().await?,
-        };
-        let options = ExchangeDeclareOptions {
-            durable: true,
-            ..ExchangeDeclareOptions::default()
-        };
-        let arguments = FieldTable::default();
-        channel
-            .exchange_declare(name.clone(), ExchangeKind::Fanout, options, arguments)
-            .await?;
-        *control = Some(channel);
-        Ok(())
-    }
-
-    fn exchange(&self, name: &ShortString) -> Arc<Exchange> {
-        let mut exchanges = self
-            .exchanges
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if let Some(exchange) = exchanges.get(name.as_str()) {
-            return exchange.clone();
-        }
-        exchanges.entry(name.to_string()).or_default().clone()
     }
 
     fn quarantine(&self) -> MutexGuard<'_, Quarantine> {
@@ -452,53 +348,4 @@ async fn confirmed(open: &Open, envelope: &Envelope) -> Result<Confirmation, lap
     let (exchange, properties) = (envelope.exchange.clone(), envelope.properties.clone());
     open.publish(exchange, envelope.options, &envelope.body, properties)
         .await
-}
-
-impl Envelope {
-    /// Fails where a name is longer than the protocol's short strings: that is the row's problem.
-    fn new(message: Message) -> Result<Self, String> {
-        let route = &message.route;
-        let short = |what: &str, text: &str| {
-            ShortString::try_new(text).map_err(|_| {
-                format!(
-                    "{what} is {} bytes long, AMQP carries at most 255",
-                    text.len()
-                )
-            })
-        };
-        let mut headers = FieldTable::default();
-        for (name, value) in &route.headers {
-            let value = AMQPValue::LongString(value.as_str().into());
-            headers.insert(short("a header's name", name)?, value);
-        }
-        let mut properties = BasicProperties::default()
-            .with_message_id(short("the row's id", &message.row)?)
-            .with_type(short("the label", &route.label)?)
-            .with_app_id(short("the component", &route.component)?)
-            .with_content_type(route.content_type.into())
-            .with_delivery_mode(2)
-            .with_headers(headers);
-        if let Some(time) = message.time {
-            properties = properties.with_timestamp(time);
-        }
-        Ok(Self {
-            exchange: short("the exchange", &route.exchange)?,
-            properties,
-            options: BasicPublishOptions {
-                mandatory: route.mandatory,
-                immediate: false,
-            },
-            suspects: [
-                Suspect::Exchange(route.exchange.clone()),
-                Suspect::Message(message.row, route.label.clone()),
-            ],
-            body: message.body,
-        })
-    }
-
-    /// What a return of this message carries.
-    pub(super) fn identity(&self) -> (&str, &str) {
-        let id = self.properties.message_id().as_ref();
-        (id.map_or("", |id| id.as_str()), self.exchange.as_str())
-    }
 }

@@ -1,0 +1,69 @@
+//! A message as the protocol carries it.
+
+use lapin::{
+    BasicProperties,
+    options::BasicPublishOptions,
+    types::{AMQPValue, FieldTable, ShortString},
+};
+
+use super::quarantine::Suspect;
+use crate::sinks::Message;
+
+/// What is given to a channel for one message.
+pub(super) struct Envelope {
+    pub(super) exchange: ShortString,
+    pub(super) properties: BasicProperties,
+    pub(super) options: BasicPublishOptions,
+    pub(super) body: Vec<u8>,
+    /// Who is to blame if the broker cannot take it.
+    pub(super) suspects: [Suspect; 2],
+}
+
+impl Envelope {
+    /// Fails where a name is longer than the protocol's short strings: that is the row's problem.
+    pub(super) fn new(message: Message) -> Result<Self, String> {
+        let route = &message.route;
+        let short = |what: &str, text: &str| {
+            ShortString::try_new(text).map_err(|_| {
+                format!(
+                    "{what} is {} bytes long, AMQP carries at most 255",
+                    text.len()
+                )
+            })
+        };
+        let mut headers = FieldTable::default();
+        for (name, value) in &route.headers {
+            let value = AMQPValue::LongString(value.as_str().into());
+            headers.insert(short("a header's name", name)?, value);
+        }
+        let mut properties = BasicProperties::default()
+            .with_message_id(short("the row's id", &message.row)?)
+            .with_type(short("the label", &route.label)?)
+            .with_app_id(short("the component", &route.component)?)
+            .with_content_type(route.content_type.into())
+            .with_delivery_mode(2)
+            .with_headers(headers);
+        if let Some(time) = message.time {
+            properties = properties.with_timestamp(time);
+        }
+        Ok(Self {
+            exchange: short("the exchange", &route.exchange)?,
+            properties,
+            options: BasicPublishOptions {
+                mandatory: route.mandatory,
+                immediate: false,
+            },
+            suspects: [
+                Suspect::Exchange(route.exchange.clone()),
+                Suspect::Message(message.row, route.label.clone()),
+            ],
+            body: message.body,
+        })
+    }
+
+    /// What a return of this message carries.
+    pub(super) fn identity(&self) -> (&str, &str) {
+        let id = self.properties.message_id().as_ref();
+        (id.map_or("", |id| id.as_str()), self.exchange.as_str())
+    }
+}
