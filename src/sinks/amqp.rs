@@ -27,7 +27,7 @@ use std::{
 };
 
 use backon::{BackoffBuilder, ExponentialBuilder};
-use tokio::sync::watch;
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Cap, Message, Pace, Verdict};
@@ -37,6 +37,9 @@ use quarantine::Quarantine;
 use session::Session;
 
 pub(crate) use link::Node;
+
+/// The least time from one connection to the next: a connection the broker keeps ending is not a loop.
+const PACE: Duration = Duration::from_secs(1);
 
 /// The AMQP sink: a connection that is kept up for as long as a handle to it exists.
 ///
@@ -155,6 +158,7 @@ impl Shared {
             tracing::info!(address, "connected to the broker");
             let session = Arc::new(Session::new(link, self.tuning, self.quarantine.clone()));
             self.session.send_replace(Some(session.clone()));
+            let again = Instant::now() + PACE;
             let ended = session.run(&stop).await;
             self.session.send_replace(None);
             session.cut();
@@ -162,6 +166,10 @@ impl Shared {
                 return;
             }
             tracing::warn!(address, reason = ended, "lost the connection to the broker");
+            tokio::select! {
+                () = tokio::time::sleep_until(again) => {}
+                () = stop.cancelled() => return,
+            }
         }
     }
 

@@ -6,11 +6,11 @@ use std::{
 };
 
 use bson::{Document, doc};
-use toa_outbox::{Component, Label};
+use toa_outbox::{Amqp, Component, Label, Outbox};
 
 use crate::{
     admin::Admin,
-    load::{bulky, commit, seed},
+    load::{bulky, commit, seed, through},
     log::Log,
     rig::{PATIENCE, Rig},
     support::{Cable, Checker, Rabbit, eventually, servers},
@@ -145,4 +145,40 @@ async fn an_oversized_message_delays_nothing_but_itself() {
     );
     assert_eq!(bad.count(), 1);
     pots.shutdown().await;
+}
+
+/// The headers of a message are one frame, which cannot be larger than what was agreed on.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn headers_that_fit_no_frame_do_not_cost_the_connection() {
+    let cable = Cable::to(servers().await.rabbit.port()).await;
+    let (mut rig, mut other) = (Rig::shared().await, Rig::shared().await);
+    rig.settings.amqp = vec![through(&cable)];
+    rig.component = rig.component.clone().header("x", "y".repeat(200_000));
+    other.component = other.component.clone().header("x", "y".repeat(128_000));
+    let taken = other.consume("created").await;
+    let log = Log::read();
+    let sink = Amqp::start(&rig.settings).unwrap();
+    let open = async |rig: &Rig| {
+        let (component, settings) = (rig.component.clone(), rig.settings.clone());
+        let outbox = Outbox::open_with(&rig.database, component, settings, &sink);
+        outbox.await.unwrap()
+    };
+    let (pots, cups) = (open(&rig).await, open(&other).await);
+    sink.up().await;
+    commit(&pots, 3, |_| doc! {}).await;
+    commit(&cups, 20, |_| doc! {}).await;
+    taken.wait_for(20, PATIENCE).await;
+    other.settled().await;
+    eventually(PATIENCE, "the cause is told", async || {
+        !log.ours("its headers have 200007 bytes").is_empty()
+    })
+    .await;
+    assert!(taken.duplicates().is_empty());
+    let lost = log.ours(&cable.port().to_string());
+    assert!(
+        !lost.iter().any(|line| line.contains("lost the connection")),
+        "{lost:#?}"
+    );
+    assert_eq!(rig.count(doc! { "published": false }).await, 3);
+    tokio::join!(pots.shutdown(), cups.shutdown());
 }

@@ -19,10 +19,24 @@ pub(super) struct Envelope {
     pub(super) suspects: [Suspect; 2],
 }
 
+/// What is left of a frame for everything but a message's headers: four short strings and a few numbers.
+const REST_OF_FRAME: usize = 2048;
+
 impl Envelope {
-    /// Fails where a name is longer than the protocol's short strings: that is the row's problem.
-    pub(super) fn new(message: Message) -> Result<Self, String> {
+    /// Fails where a name is longer than the protocol's short strings, or the headers do not fit the one
+    /// frame they have to, of at most `frame` bytes: that is the row's problem. The broker would answer
+    /// the latter by closing the connection.
+    pub(super) fn new(message: Message, frame: usize) -> Result<Self, String> {
         let route = &message.route;
+        // A type and a length for each.
+        let size = |(name, value): (&String, &String)| name.len() + value.len() + 6;
+        let size: usize = route.headers.iter().map(size).sum();
+        let most = frame - REST_OF_FRAME;
+        if size > most {
+            return Err(format!(
+                "its headers have {size} bytes, this broker takes at most {most}"
+            ));
+        }
         let short = |what: &str, text: &str| {
             ShortString::try_new(text).map_err(|_| {
                 format!(

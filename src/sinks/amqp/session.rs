@@ -149,7 +149,12 @@ impl Session {
 
     /// Publishes one message, apart if it is suspect.
     pub(super) async fn deliver(&self, message: Message) -> Verdict {
-        let envelope = match Envelope::new(message) {
+        // Zero: there is no limit. None is less than the protocol's least, 4096.
+        let frame = match self.link.connection().configuration().frame_max() {
+            0 => usize::MAX,
+            bytes => bytes.max(4096) as usize,
+        };
+        let envelope = match Envelope::new(message, frame) {
             Ok(envelope) => Arc::new(envelope),
             Err(reason) => return Verdict::retry(Pace::Growing, reason),
         };
