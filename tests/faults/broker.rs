@@ -27,7 +27,7 @@ async fn every_publication_resolves_whatever_ends_it() {
     let pots = rig.open().await;
     let pulse = Pulse::start();
     let rounds = dose(10, 100);
-    let (least, most) = (60, 300);
+    let (least, most) = (60, 150);
     let mut rows = 0;
     let key = cable.port().to_string();
     let is_silence = |line: &String| line.contains("stayed away") || line.contains("no answer");
@@ -70,15 +70,15 @@ async fn every_publication_resolves_whatever_ends_it() {
             is_over.store(true, Relaxed);
         };
         rows += tokio::join!(written, fault).0;
-        rig.settled().await;
+        eventually(3 * PATIENCE, "every row is marked", async || {
+            rig.count(doc! { "published": false }).await == 0
+        })
+        .await;
     }
-    println!("{rows} rows, longest pause {:?}", pulse.longest());
+    let (runtime, machine) = pulse.longest();
+    println!("{rows} rows, longest pause {runtime:?}, of the machine {machine:?}");
     // Nothing that waits for a broker may wait on the runtime; an unoptimised build is busy for a while.
-    assert!(
-        pulse.longest() < Duration::from_secs(1),
-        "{:?}",
-        pulse.longest()
-    );
+    assert!(runtime < machine + Duration::from_secs(1), "{runtime:?}");
     assert_eq!(pots.shutdown().await, Left::default());
     taken.drain(&admin_uri).await;
     assert_eq!(taken.distinct(), rows);

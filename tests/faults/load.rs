@@ -93,31 +93,51 @@ pub fn p50(mut times: Vec<Duration>) -> Duration {
     times[times.len() / 2]
 }
 
-/// A task that beats on the runtime of the test, and the longest it was ever kept from it.
+/// A task that beats on the runtime of the test, and the longest it was ever kept from it; beside it a
+/// thread that does the same, and is only kept by the machine.
 pub struct Pulse {
-    longest: Arc<AtomicU64>,
+    runtime: Arc<AtomicU64>,
+    machine: Arc<AtomicU64>,
     task: JoinHandle<()>,
 }
 
+const BEAT: Duration = Duration::from_millis(10);
+
 impl Pulse {
     pub fn start() -> Self {
-        let longest = Arc::new(AtomicU64::new(0));
-        let seen = longest.clone();
-        let task = tokio::spawn(async move {
-            let beat = Duration::from_millis(10);
-            loop {
+        let (runtime, machine) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+        let seen = Arc::downgrade(&machine);
+        std::thread::spawn(move || {
+            while let Some(seen) = seen.upgrade() {
                 let begun = Instant::now();
-                tokio::time::sleep(beat).await;
-                let late = begun.elapsed().saturating_sub(beat);
-                seen.fetch_max(late.as_millis() as u64, Relaxed);
+                std::thread::sleep(BEAT);
+                seen.fetch_max(late(begun), Relaxed);
             }
         });
-        Self { longest, task }
+        let seen = runtime.clone();
+        let task = tokio::spawn(async move {
+            loop {
+                let begun = Instant::now();
+                tokio::time::sleep(BEAT).await;
+                seen.fetch_max(late(begun), Relaxed);
+            }
+        });
+        Self {
+            runtime,
+            machine,
+            task,
+        }
     }
 
-    pub fn longest(&self) -> Duration {
-        Duration::from_millis(self.longest.load(Relaxed))
+    /// Of the runtime, and of the machine alone.
+    pub fn longest(&self) -> (Duration, Duration) {
+        let millis = |pause: &AtomicU64| Duration::from_millis(pause.load(Relaxed));
+        (millis(&self.runtime), millis(&self.machine))
     }
+}
+
+fn late(begun: Instant) -> u64 {
+    begun.elapsed().saturating_sub(BEAT).as_millis() as u64
 }
 
 impl Drop for Pulse {
