@@ -67,7 +67,7 @@ pub enum Error {
 
     /// The row would not fit into a BSON document.
     #[error(
-        "row of {component}: {size} bytes, over the {limit} a BSON document may have; shrink state, origin or input"
+        "row of {component}: {size} bytes, over the {limit} that a row may have; shrink state, origin or input"
     )]
     TooLarge {
         /// `<namespace>.<name>`.
@@ -156,6 +156,15 @@ impl Error {
             attempted,
             collection: collection.into(),
             source: Box::new(source),
+        }
+    }
+
+    /// Whether the server refused to write one of the documents as it is.
+    pub(crate) fn is_refused_write(&self) -> bool {
+        use mongodb::error::{ErrorKind::Write, WriteFailure::WriteError};
+        match self {
+            Self::Store { source, .. } => matches!(*source.kind, Write(WriteError(_))),
+            _ => false,
         }
     }
 
