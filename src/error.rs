@@ -159,11 +159,14 @@ impl Error {
         }
     }
 
-    /// Whether the server refused to write one of the documents as it is.
+    /// Whether the server will never write one of the documents as it would become: too large, or refused
+    /// by a validator. Anything else it may say of a write may pass.
     pub(crate) fn is_refused_write(&self) -> bool {
         use mongodb::error::{ErrorKind::Write, WriteFailure::WriteError};
         match self {
-            Self::Store { source, .. } => matches!(*source.kind, Write(WriteError(_))),
+            Self::Store { source, .. } => {
+                matches!(&*source.kind, Write(WriteError(error)) if REFUSED_DOCUMENT.contains(&error.code))
+            }
             _ => false,
         }
     }
@@ -186,6 +189,9 @@ impl From<mongodb::error::Error> for Error {
 
 /// The server's code for "not authorized".
 pub(crate) const UNAUTHORIZED: i32 = 13;
+
+/// The server's codes for a document that fails validation, and for one that is too large.
+const REFUSED_DOCUMENT: [i32; 4] = [121, 10334, 17419, 17420];
 
 /// The code of a command the server answered with an error, if it did.
 pub(crate) fn code(error: &mongodb::error::Error) -> Option<i32> {

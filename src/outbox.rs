@@ -224,6 +224,7 @@ impl Outbox {
     /// Runs one cycle of the pump, waits until everything it published has had its answer and its mark,
     /// and says what it did. For tests; the pump runs without it.
     ///
+    /// While there is no connection to the broker (see [`Amqp::up`]) it does nothing, and says so with zeros.
     /// Rows that are not due yet are not found: with [`Settings::defer`] a row is due when it is written.
     ///
     /// # Errors

@@ -68,8 +68,9 @@ impl Marker {
         for (done, ids) in groups {
             self.mark(&ids, done).await;
         }
-        for tally in batch.drain(..).filter_map(|mark| mark.tally) {
-            tally.marked();
+        let whole = self.routes.whole();
+        for mark in batch.drain(..).filter(|mark| mark.done == whole) {
+            mark.tally.inspect(Tally::marked);
         }
     }
 
@@ -79,12 +80,16 @@ impl Marker {
         let mut parts = vec![ids];
         while let Some(part) = parts.pop() {
             let Err(refusal) = self.acknowledged(part, done).await else {
-                self.ledger.marked(part);
+                // A row of which some routes were marked may by now wait for the mark of the rest.
+                if done == self.routes.whole() {
+                    self.ledger.marked(part);
+                }
                 continue;
             };
             match part {
                 [row] => {
-                    tracing::error!(%row, %refusal, "published, and cannot be marked: delete the row")
+                    tracing::error!(%row, %refusal, "published, and cannot be marked: delete the row");
+                    self.ledger.refused(row);
                 }
                 _ => parts.extend([&part[part.len() / 2..], &part[..part.len() / 2]]),
             }

@@ -71,8 +71,9 @@ async fn every_publication_resolves_whatever_ends_it() {
         tokio::join!(written, fault);
         rig.settled().await;
     }
+    // Less than any wait of the sink, more than a busy machine takes for a thread's turn.
     assert!(
-        pulse.longest() < Duration::from_millis(500),
+        pulse.longest() < Duration::from_millis(900),
         "{:?}",
         pulse.longest()
     );

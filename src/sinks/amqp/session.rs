@@ -25,6 +25,9 @@ use crate::sinks::{Message, Pace, Verdict};
 /// How often a message is put on a channel again because others closed the last one under it.
 const STRIKES: usize = 8;
 
+/// Why a message counts as not sent whose confirm did not come in time.
+const SILENCE: &str = "the confirm stayed away";
+
 /// How long a connection that is being closed in good order may take to say so.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -196,7 +199,7 @@ impl Session {
                 Pace::AtOnce,
                 "the connection was lost before the confirm".into(),
             ),
-            Outcome::Silent => (Pace::AtOnce, "the confirm stayed away".into()),
+            Outcome::Silent => (Pace::NextCycle, SILENCE.into()),
         };
         Verdict::Retry { reason, pace }
     }
@@ -223,7 +226,11 @@ impl Session {
 
     /// Tries one suspect alone.
     async fn probe(&self, envelope: &Arc<Envelope>) -> Verdict {
-        let _alone = self.probing.lock().await;
+        // One that stays without an answer must not keep the others here, and their places in flight.
+        let turn = tokio::time::timeout(self.tuning.interval, self.probing.lock());
+        let Ok(_alone) = turn.await else {
+            return Verdict::retry(Pace::NextCycle, "it waits while another suspect is tried");
+        };
         let suspect = match self.treatment(envelope) {
             Treatment::Innocent => None,
             Treatment::Probe(suspect) => Some(suspect),
@@ -236,6 +243,11 @@ impl Session {
                 let mut quarantine = self.quarantine();
                 quarantine.convict(&suspect, reason.clone(), Instant::now());
                 Verdict::retry(pace(&suspect), reason)
+            }
+            (Outcome::Silent, Some(suspect)) => {
+                let mut quarantine = self.quarantine();
+                quarantine.convict(&suspect, SILENCE.into(), Instant::now());
+                self.conclude(Outcome::Silent)
             }
             (outcome, suspect) => {
                 if let (Outcome::Acked(_) | Outcome::Nacked(_), Some(suspect)) = (&outcome, suspect)
@@ -281,7 +293,7 @@ impl Session {
                 Err(error) => self.failed(&error),
             },
             () = open.over.cancelled() => Outcome::Dead,
-            () = self.patience.ends() => self.silence(pipe, &open),
+            () = self.patience.ends() => self.silence(pipe, &open, envelope),
         }
     }
 
@@ -297,7 +309,10 @@ impl Session {
         }
     }
 
-    fn silence(&self, pipe: &Pipe, open: &Arc<Open>) -> Outcome {
+    /// A confirm stayed away: it may be the exchange, one of whose queues cannot answer.
+    fn silence(&self, pipe: &Pipe, open: &Arc<Open>, envelope: &Envelope) -> Outcome {
+        let [exchange, _] = &envelope.suspects;
+        self.quarantine().suspect(exchange.clone(), Instant::now());
         if !open.over.is_cancelled() {
             self.patience.silent();
             tracing::warn!(
