@@ -226,11 +226,7 @@ impl Session {
 
     /// Tries one suspect alone.
     async fn probe(&self, envelope: &Arc<Envelope>) -> Verdict {
-        // One that stays without an answer must not keep the others here, and their places in flight.
-        let turn = tokio::time::timeout(self.tuning.interval, self.probing.lock());
-        let Ok(_alone) = turn.await else {
-            return Verdict::retry(Pace::NextCycle, "it waits while another suspect is tried");
-        };
+        let _alone = self.probing.lock().await;
         let suspect = match self.treatment(envelope) {
             Treatment::Innocent => None,
             Treatment::Probe(suspect) => Some(suspect),
