@@ -13,6 +13,9 @@ use crate::{
 const PREFIX: &str = "TOA_OUTBOX_";
 const EVENTS: &str = "TOA_EVENTS_";
 
+/// The longest that a span which only code can set may be.
+const LONGEST_SPAN: Duration = Duration::from_secs(86_400);
+
 /// Every setting of this crate. Start from [`Settings::default`] or [`Settings::from_env`] and change
 /// fields.
 ///
@@ -179,6 +182,32 @@ impl Settings {
                 });
             }
         }
+        self.check_spans(origin)
+    }
+
+    /// Those that only code can set.
+    fn check_spans(&self, origin: &'static str) -> Result<()> {
+        let refuse = |name: &str, span: Duration, expected: &str| {
+            Err(Error::Setting {
+                name: name.into(),
+                origin,
+                value: format!("{span:?}"),
+                expected: expected.into(),
+            })
+        };
+        let spans = [
+            ("deadline", self.deadline),
+            ("confirm_timeout", self.confirm_timeout),
+            ("grace", self.grace),
+        ];
+        for (name, span) in spans {
+            if span < Duration::from_millis(1) || span > LONGEST_SPAN {
+                return refuse(name, span, "expected a millisecond to a day");
+            }
+        }
+        if self.retention.subsec_nanos() != 0 {
+            return refuse("retention", self.retention, "expected whole seconds");
+        }
         Ok(())
     }
 
@@ -311,6 +340,20 @@ mod tests {
             assert!(text.contains(&format!("{value:?}")), "{text}");
             assert!(text.contains("expected"), "{text}");
         }
+    }
+
+    #[test]
+    fn spans_that_cannot_be_used_are_refused_in_code_too() {
+        let refuses = |change: fn(&mut Settings)| {
+            let mut settings = Settings::default();
+            change(&mut settings);
+            assert!(settings.check("builder").is_err(), "{settings:?}");
+        };
+        refuses(|settings| settings.deadline = Duration::MAX);
+        refuses(|settings| settings.confirm_timeout = Duration::ZERO);
+        refuses(|settings| settings.grace = Duration::MAX);
+        refuses(|settings| settings.retention = Duration::from_millis(500));
+        assert!(Settings::default().check("builder").is_ok());
     }
 
     #[test]

@@ -67,7 +67,7 @@ pub enum Error {
 
     /// The row would not fit into a BSON document.
     #[error(
-        "row of {component}: {size} bytes, over the {limit} a BSON document may have; shrink state, origin or input"
+        "row of {component}: {size} bytes, over the {limit} that a row may have; shrink state, origin or input"
     )]
     TooLarge {
         /// `<namespace>.<name>`.
@@ -159,6 +159,18 @@ impl Error {
         }
     }
 
+    /// Whether the server will never write one of the documents as it would become: too large, or refused
+    /// by a validator. Anything else it may say of a write may pass.
+    pub(crate) fn is_refused_write(&self) -> bool {
+        use mongodb::error::{ErrorKind::Write, WriteFailure::WriteError};
+        match self {
+            Self::Store { source, .. } => {
+                matches!(&*source.kind, Write(WriteError(error)) if REFUSED_DOCUMENT.contains(&error.code))
+            }
+            _ => false,
+        }
+    }
+
     /// Whether the driver says that the whole transaction may be run again.
     pub(crate) fn is_transient(&self) -> bool {
         use mongodb::error::TRANSIENT_TRANSACTION_ERROR as LABEL;
@@ -177,6 +189,9 @@ impl From<mongodb::error::Error> for Error {
 
 /// The server's code for "not authorized".
 pub(crate) const UNAUTHORIZED: i32 = 13;
+
+/// The server's codes for a document that fails validation, and for one that is too large.
+const REFUSED_DOCUMENT: [i32; 4] = [121, 10334, 17419, 17420];
 
 /// The code of a command the server answered with an error, if it did.
 pub(crate) fn code(error: &mongodb::error::Error) -> Option<i32> {

@@ -25,9 +25,10 @@ use crate::{
 
 pub use transaction::Transaction;
 
-/// The most a BSON document may be, in bytes.
+/// The most a row may be when it is written, in bytes: what the server takes of a document, less the room
+/// that `outstanding` and `publishedAt` need when it is marked.
 /// <https://www.mongodb.com/docs/manual/reference/limits/#bson-documents>
-const DOCUMENT_LIMIT: usize = 16 * 1024 * 1024;
+const ROW_LIMIT: usize = 16 * 1024 * 1024 - 16 * 1024;
 
 /// The outbox of one component: writes a row with every state change, and publishes what it wrote.
 ///
@@ -223,6 +224,7 @@ impl Outbox {
     /// Runs one cycle of the pump, waits until everything it published has had its answer and its mark,
     /// and says what it did. For tests; the pump runs without it.
     ///
+    /// While there is no connection to the broker (see [`Amqp::up`]) it does nothing, and says so with zeros.
     /// Rows that are not due yet are not found: with [`Settings::defer`] a row is due when it is written.
     ///
     /// # Errors
@@ -263,11 +265,11 @@ impl Outbox {
         let row = self.row(event, id);
         let document = encode(&row).map_err(|error| self.unencodable("the event", error))?;
         let size = document.as_bytes().len();
-        if size > DOCUMENT_LIMIT {
+        if size > ROW_LIMIT {
             return Err(Error::TooLarge {
                 component: self.inner.component.clone(),
                 size,
-                limit: DOCUMENT_LIMIT,
+                limit: ROW_LIMIT,
             });
         }
         // Known before the insert, so that the pump of this process never takes it for a stranger's.

@@ -17,13 +17,10 @@ mod marker;
 mod publisher;
 pub(crate) mod pump;
 
-use std::{
-    sync::{Arc, Mutex, PoisonError},
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use tokio::{
-    sync::{Notify, OnceCell, mpsc},
+    sync::{Mutex, Notify, OnceCell, mpsc},
     task::JoinSet,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -47,13 +44,13 @@ const REMEMBERED: usize = 10;
 pub(crate) struct Relay {
     ledger: Arc<Ledger>,
     publisher: Publisher,
-    cycle: Arc<tokio::sync::Mutex<Cycle>>,
+    cycle: Arc<Mutex<Cycle>>,
     nudge: Arc<Notify>,
     sink: Amqp,
     grace: Duration,
     stop: CancellationToken,
     _dropped: DropGuard,
-    loops: Mutex<Option<JoinSet<()>>>,
+    loops: Mutex<JoinSet<()>>,
     /// What the shutdown left.
     left: OnceCell<Left>,
 }
@@ -94,7 +91,7 @@ impl Relay {
             marks,
             nudge: nudge.clone(),
         });
-        let cycle = Arc::new(tokio::sync::Mutex::new(Cycle {
+        let cycle = Arc::new(Mutex::new(Cycle {
             store: store.clone(),
             ledger: ledger.clone(),
             publisher: publisher.clone(),
@@ -133,7 +130,7 @@ impl Relay {
             grace: settings.grace,
             _dropped: stop.clone().drop_guard(),
             stop,
-            loops: Mutex::new(Some(loops)),
+            loops: Mutex::new(loops),
             left: OnceCell::new(),
         }
     }
@@ -156,22 +153,25 @@ impl Relay {
     }
 
     /// Stops taking, drains and marks within the grace, and says what was left behind. Called again, it
-    /// says the same at once.
+    /// says the same at once. Cancel safe: the loops go on draining.
     pub(crate) async fn shutdown(&self) -> Left {
         *self.left.get_or_init(|| self.drain()).await
     }
 
     async fn drain(&self) -> Left {
         self.stop.cancel();
-        let loops = self
-            .loops
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .take();
-        let left = match loops {
-            Some(loops) => self.end(loops).await,
-            None => self.ledger.left(),
-        };
+        // Where the caller gives up waiting, the loops stay here, and go on draining.
+        let mut loops = self.loops.lock().await;
+        let drained = tokio::time::timeout(self.grace, ended(&mut loops)).await;
+        // Counted before the loops are ended: they forget what is in flight.
+        let left = self.ledger.left();
+        if drained.is_err() {
+            // What is in flight must not leave after everyone was told that it may not have.
+            if left.in_flight > 0 {
+                self.sink.cut();
+            }
+            loops.shutdown().await;
+        }
         tracing::info!(
             in_flight = left.in_flight,
             unmarked = left.unmarked,
@@ -180,26 +180,11 @@ impl Relay {
         );
         left
     }
-
-    async fn end(&self, mut loops: JoinSet<()>) -> Left {
-        let drained = tokio::time::timeout(self.grace, ended(&mut loops)).await;
-        // Counted before the loops are ended: they forget what is in flight.
-        let left = self.ledger.left();
-        if drained.is_err() {
-            // What is in flight must not leave after everyone was told that it may not have.
-            self.sink.cut();
-            loops.shutdown().await;
-        }
-        left
-    }
 }
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        let loops = self.loops.get_mut().unwrap_or_else(PoisonError::into_inner);
-        if let Some(loops) = loops {
-            loops.detach_all();
-        }
+        self.loops.get_mut().detach_all();
     }
 }
 

@@ -110,7 +110,7 @@ impl Store {
     ///
     /// One pipeline, so that two markers that finish different routes of one row cannot undo each
     /// other; a row that is published already is left as it is.
-    pub(crate) async fn mark(&self, ids: &[RowId], done: &[&str], all: &[&str]) -> Result<u64> {
+    pub(crate) async fn mark(&self, ids: &[RowId], done: &[&str], all: &[&str]) -> Result<()> {
         let ids: Vec<Bson> = ids.iter().map(codec::id).collect();
         let nothing_left = doc! { "$eq": ["$outstanding", []] };
         let rest = doc! { "$setDifference": [{ "$ifNull": ["$outstanding", all] }, done] };
@@ -130,8 +130,8 @@ impl Store {
             .hint(Hint::Keys(doc! { "_id": 1 }))
             .write_concern(WriteConcern::majority())
             .into_future();
-        let result = self.within("marking rows published", marked).await?;
-        Ok(result.matched_count)
+        self.within("marking rows published", marked).await?;
+        Ok(())
     }
 
     /// Waits for one request, and no longer than [`PATIENCE`].

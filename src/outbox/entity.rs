@@ -36,6 +36,7 @@ impl Outbox {
         entity.insert(VERSION, FIRST_VERSION);
         let document = self.encoded("the state", &entity)?;
         let event = Event::created(entity).input(input);
+        self.encoded("the event", &doc! { "input": &event.input })?;
         self.transaction(async move |tx| {
             let entities = tx.entities().clone_with_type::<RawDocumentBuf>();
             entities.insert_one(&document).session(tx.session()).await?;
@@ -90,6 +91,8 @@ impl Outbox {
     async fn swap(&self, event: Event) -> Result<bool> {
         let filter = at_version(event.origin.as_ref().unwrap_or(&event.state));
         let document = self.encoded("the state", &event.state)?;
+        let attached = doc! { "input": &event.input, "trailers": &event.trailers };
+        self.encoded("the event", &attached)?;
         self.transaction(async move |tx| {
             let entities = tx.entities().clone_with_type::<RawDocumentBuf>();
             let replaced = entities.replace_one(filter.clone(), &document);
@@ -128,6 +131,7 @@ impl Outbox {
             }
         };
         self.encoded("the update", &update)?;
+        self.encoded("the event", &doc! { "input": &input })?;
         for attempt in 0..ATTEMPTS {
             let assigned = self
                 .swap_in(filter.clone(), update.clone(), input.clone())

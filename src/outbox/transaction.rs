@@ -13,8 +13,9 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use bson::Document;
 use futures::FutureExt;
 use mongodb::{
-    ClientSession, Collection, Database, error::UNKNOWN_TRANSACTION_COMMIT_RESULT,
-    options::WriteConcern,
+    ClientSession, Collection, Database,
+    error::UNKNOWN_TRANSACTION_COMMIT_RESULT,
+    options::{ReadPreference, SelectionCriteria, WriteConcern},
 };
 
 use super::{Mode, Outbox, Written};
@@ -100,6 +101,8 @@ impl Transaction {
         let started = self
             .session
             .start_transaction()
+            // A transaction reads from the primary only, whatever the connection string says.
+            .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary))
             .write_concern(WriteConcern::majority());
         let failed = |error| self.outbox.failed("starting a transaction", error);
         started.await.map_err(failed)

@@ -194,6 +194,13 @@ impl Ledger {
         self.eased.notify_waiters();
     }
 
+    /// Books a marking that the server will never accept: the row stays known, so that it is not sent
+    /// again, and no longer counts among those that wait.
+    pub(crate) fn refused(&self, id: &RowId) {
+        self.state().enter(id, Stage::Marked);
+        self.eased.notify_waiters();
+    }
+
     /// Opens a read: until it is dropped, what was known when it began is not forgotten.
     pub(crate) fn read(&self) -> Reading<'_> {
         let mut state = self.state();

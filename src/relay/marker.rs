@@ -8,6 +8,7 @@ use tokio::{sync::mpsc, time::Instant};
 use super::{ledger::Ledger, pump::Tally};
 use crate::{
     component::{Done, Routes},
+    error::Result,
     row::RowId,
     store::Store,
 };
@@ -66,14 +67,37 @@ impl Marker {
         }
         for (done, ids) in groups {
             self.mark(&ids, done).await;
-            self.ledger.marked(&ids);
         }
-        for tally in batch.drain(..).filter_map(|mark| mark.tally) {
-            tally.marked();
+        let whole = self.routes.whole();
+        for mark in batch.drain(..).filter(|mark| mark.done == whole) {
+            mark.tally.inspect(Tally::marked);
         }
     }
 
+    /// Marks these rows. Where the server refuses for good, the batch is halved until the row it refuses is
+    /// alone; that one stays in the ledger, so that this process at least does not send it again.
     async fn mark(&self, ids: &[RowId], done: Done) {
+        let mut parts = vec![ids];
+        while let Some(part) = parts.pop() {
+            let Err(refusal) = self.acknowledged(part, done).await else {
+                // A row of which some routes were marked may by now wait for the mark of the rest.
+                if done == self.routes.whole() {
+                    self.ledger.marked(part);
+                }
+                continue;
+            };
+            match part {
+                [row] => {
+                    tracing::error!(%row, %refusal, "published, and cannot be marked: delete the row");
+                    self.ledger.refused(row);
+                }
+                _ => parts.extend([&part[part.len() / 2..], &part[..part.len() / 2]]),
+            }
+        }
+    }
+
+    /// Repeats the update for as long as the fault is not that of the rows.
+    async fn acknowledged(&self, ids: &[RowId], done: Done) -> Result<()> {
         let all = self.routes.names(self.routes.whole());
         let done = self.routes.names(done);
         let mut waits = ExponentialBuilder::default()
@@ -82,10 +106,17 @@ impl Marker {
             .without_max_times()
             .with_jitter()
             .build();
-        while let Err(error) = self.store.mark(ids, &done, &all).await {
-            tracing::warn!(%error, rows = ids.len(), "marking failed and is repeated");
+        loop {
+            match self.store.mark(ids, &done, &all).await {
+                Ok(()) => break,
+                Err(error) if error.is_refused_write() => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, rows = ids.len(), "marking failed and is repeated");
+                }
+            }
             tokio::time::sleep(waits.next().unwrap_or_default()).await;
         }
         tracing::debug!(rows = ids.len(), "marked");
+        Ok(())
     }
 }

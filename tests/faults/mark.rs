@@ -162,6 +162,33 @@ async fn a_changed_retention_is_applied() {
     }
 }
 
+/// A row of another writer that is so large that its mark does not fit any more is no other row's problem.
+#[tokio::test]
+async fn a_row_that_cannot_be_marked_delays_no_other_mark() {
+    let rig = Rig::shared().await;
+    let created = rig.consume("created").await;
+    let limit = 16 * 1024 * 1024;
+    rig.seed(21, |row, index| {
+        if index == 7 {
+            let event = row.get_document_mut("event").unwrap();
+            event.insert("input", "");
+            let room = limit - row.to_vec().unwrap().len();
+            let event = row.get_document_mut("event").unwrap();
+            event.insert("input", "x".repeat(room));
+        }
+    })
+    .await;
+    let pots = rig.open().await;
+    created.wait_for(21, PATIENCE).await;
+    eventually(PATIENCE, "the others are marked", async || {
+        rig.count(doc! { "published": true }).await == 20
+    })
+    .await;
+    assert_eq!(pots.pass().await.unwrap().found, 0);
+    pots.shutdown().await;
+    assert_eq!(created.count(), 21);
+}
+
 /// An index somebody made by hand under a name of their own is the same index.
 #[tokio::test]
 async fn a_retention_index_of_another_name_is_changed_too() {

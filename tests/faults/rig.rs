@@ -91,8 +91,13 @@ impl Rig {
 
     /// Waits until no row is unpublished.
     pub async fn settled(&self) {
-        eventually(PATIENCE, "every row is marked", || async {
-            self.count(doc! { "published": false }).await == 0
+        self.settled_but(0).await;
+    }
+
+    /// Waits until just so many rows are unpublished.
+    pub async fn settled_but(&self, unpublished: u64) {
+        eventually(PATIENCE, "every row is marked that can be", || async {
+            self.count(doc! { "published": false }).await == unpublished
         })
         .await;
     }

@@ -104,7 +104,7 @@ async fn a_commit_that_is_never_answered_is_an_error_in_bounded_time() {
         matches!(outcome, Err(Error::OutcomeUnknown { .. })),
         "{outcome:?}"
     );
-    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(begun.elapsed() < Duration::from_secs(30));
     // It had been applied all along, so the pump publishes it, once.
     created.wait_for(1, PATIENCE).await;
     rig.settled().await;

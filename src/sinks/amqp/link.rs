@@ -62,6 +62,9 @@ impl Node {
         let mut uri: AMQPUri = uri.parse().map_err(
             |_| "it cannot be read; percent-encode what is special in user, password and vhost",
         )?;
+        if uri.vhost.contains('@') {
+            return Err("what is special in user and password has to be percent-encoded");
+        }
         uri.query.heartbeat.get_or_insert(HEARTBEAT);
         let scheme = match uri.scheme {
             AMQPScheme::AMQP => "amqp",
@@ -231,5 +234,6 @@ mod tests {
         refused(&["http://me:secret@host"]);
         refused(&["amqp://me:secret@host:port"]);
         refused(&["amqp://host", "me:secret@host"]);
+        refused(&["amqp://me:123/secret@host"]);
     }
 }

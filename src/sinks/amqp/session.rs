@@ -25,6 +25,9 @@ use crate::sinks::{Message, Pace, Verdict};
 /// How often a message is put on a channel again because others closed the last one under it.
 const STRIKES: usize = 8;
 
+/// Why a message counts as not sent whose confirm did not come in time.
+const SILENCE: &str = "the confirm stayed away";
+
 /// How long a connection that is being closed in good order may take to say so.
 const FAREWELL: Duration = Duration::from_secs(1);
 
@@ -204,7 +207,7 @@ impl Session {
                 "the connection was lost before the confirm".into(),
             ),
             Outcome::Unopened => (Pace::NextCycle, "opening a channel: no answer".into()),
-            Outcome::Silent => (Pace::AtOnce, "the confirm stayed away".into()),
+            Outcome::Silent => (Pace::NextCycle, SILENCE.into()),
         };
         Verdict::Retry { reason, pace }
     }
@@ -244,6 +247,11 @@ impl Session {
                 let mut quarantine = self.quarantine();
                 quarantine.convict(&suspect, reason.clone(), Instant::now());
                 Verdict::retry(pace(&suspect), reason)
+            }
+            (Outcome::Silent, Some(suspect)) => {
+                let mut quarantine = self.quarantine();
+                quarantine.convict(&suspect, SILENCE.into(), Instant::now());
+                self.conclude(Outcome::Silent)
             }
             (outcome, suspect) => {
                 if let (Outcome::Acked(_) | Outcome::Nacked(_), Some(suspect)) = (&outcome, suspect)
@@ -289,7 +297,7 @@ impl Session {
                 Err(error) => self.failed(&error),
             },
             () = open.over.cancelled() => Outcome::Dead,
-            () = self.patience.ends() => self.silence(pipe, &open),
+            () = self.patience.ends() => self.silence(pipe, &open, envelope),
         }
     }
 
@@ -305,7 +313,10 @@ impl Session {
         }
     }
 
-    fn silence(&self, pipe: &Pipe, open: &Arc<Open>) -> Outcome {
+    /// A confirm stayed away: it may be the exchange, one of whose queues cannot answer.
+    fn silence(&self, pipe: &Pipe, open: &Arc<Open>, envelope: &Envelope) -> Outcome {
+        let [exchange, _] = &envelope.suspects;
+        self.quarantine().suspect(exchange.clone(), Instant::now());
         if !open.over.is_cancelled() {
             self.patience.silent();
             tracing::warn!(
