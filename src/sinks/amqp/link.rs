@@ -169,11 +169,14 @@ impl Socket {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(socket);
     }
 
+    /// The system lets go of what it still holds, whoever else has the socket: nothing of it is sent, only
+    /// a reset.
     fn cut(&self) {
         let socket = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(socket) = socket {
-            // Errors say that it is cut already. Shut down, the client lets go of it; closed without
-            // lingering, the system sends nothing of what it still holds, and a reset.
+            // Errors say that it is cut already. Where a connection cannot be dissolved, it is ended in good
+            // order, and the reset comes once the client has let go of it.
+            let _ = rustix::net::connect_unspec(&socket);
             let _ = socket.shutdown(Shutdown::Both);
             let _ = TcpSocket::from_std_stream(socket).set_zero_linger();
         }
