@@ -5,8 +5,8 @@ use std::{collections::BTreeMap, sync::Arc};
 use crate::{
     error::{Error, Result},
     label::{Encoding, Label},
-    row::Row,
-    sinks::{Message, Route},
+    routes::{Rendering, Routes},
+    sinks::Route,
 };
 
 /// The most labels of one component: a row's routes are kept as the bits of a word.
@@ -207,100 +207,6 @@ fn unusable_collection(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Every route of a component, in declared order.
-#[derive(Debug)]
-pub(crate) struct Routes {
-    pub(crate) encoding: Encoding,
-    pub(crate) all: Vec<Rendering>,
-}
-
-/// One label to one sink.
-#[derive(Debug)]
-pub(crate) struct Rendering {
-    /// `<sink>/<label>`, as it stands in a row's `outstanding`.
-    pub(crate) name: String,
-    pub(crate) label: Label,
-    pub(crate) route: Arc<Route>,
-}
-
-impl Rendering {
-    /// The message of this route for `row`.
-    pub(crate) fn message(&self, row: &Row, body: Vec<u8>) -> Message {
-        let made = row.id.time().unwrap_or(row.pending);
-        Message {
-            row: row.id.to_string(),
-            time: u64::try_from(made / 1000).ok(),
-            body,
-            route: self.route.clone(),
-        }
-    }
-}
-
-/// A set of a component's routes, a bit each in declared order.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Done(u64);
-
-impl Done {
-    pub(crate) fn insert(&mut self, index: usize) {
-        self.0 |= 1 << index;
-    }
-
-    pub(crate) fn contains(self, index: usize) -> bool {
-        self.0 & (1 << index) != 0
-    }
-
-    pub(crate) fn union(self, other: Self) -> Self {
-        Self(self.0 | other.0)
-    }
-
-    pub(crate) fn is_empty(self) -> bool {
-        self.0 == 0
-    }
-}
-
-impl Routes {
-    /// The routes a row no longer owes according to what it says itself.
-    pub(crate) fn done(&self, outstanding: Option<&[String]>) -> Done {
-        let mut done = Done::default();
-        if let Some(owed) = outstanding {
-            for (index, rendering) in self.all.iter().enumerate() {
-                if !owed.contains(&rendering.name) {
-                    done.insert(index);
-                }
-            }
-        }
-        done
-    }
-
-    /// Whether a row has anything to do with them: not if all it owes is owed to routes of others, such as
-    /// a label that is no longer declared. One that owes nothing at all is to be marked.
-    pub(crate) fn concern(&self, outstanding: Option<&[String]>) -> bool {
-        outstanding.is_none_or(|owed| {
-            owed.is_empty()
-                || self
-                    .all
-                    .iter()
-                    .any(|rendering| owed.contains(&rendering.name))
-        })
-    }
-
-    /// All of them.
-    pub(crate) fn whole(&self) -> Done {
-        let mut whole = Done::default();
-        (0..self.all.len()).for_each(|index| whole.insert(index));
-        whole
-    }
-
-    /// The names of the routes in `done`.
-    pub(crate) fn names(&self, done: Done) -> Vec<&str> {
-        let named = self.all.iter().enumerate();
-        named
-            .filter(|(index, _)| done.contains(*index))
-            .map(|(_, rendering)| rendering.name.as_str())
-            .collect()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -347,24 +253,5 @@ mod tests {
         }
         let many = (0..65).map(|n| Label::new(format!("label-{n}")));
         assert!(problem(&Component::new("a", "b").labels(many), None).contains("65"));
-    }
-
-    #[test]
-    fn a_row_owes_what_it_says_it_owes() {
-        let routes = pots().routes(None).unwrap();
-        let owed = ["amqp/updated".to_owned(), "elsewhere/updated".to_owned()];
-        let done = routes.done(Some(&owed));
-        assert_eq!(routes.names(done), ["amqp/created", "amqp/deleted"]);
-        assert_ne!(done, routes.whole());
-        assert!(routes.done(None).is_empty());
-    }
-
-    #[test]
-    fn a_row_that_owes_to_others_only_is_left_alone() {
-        let routes = pots().routes(None).unwrap();
-        let others = ["elsewhere/updated".to_owned()];
-        let some = ["amqp/updated".to_owned(), "elsewhere/updated".to_owned()];
-        assert!(!routes.concern(Some(&others)));
-        assert!(routes.concern(Some(&some)) && routes.concern(Some(&[])) && routes.concern(None));
     }
 }

@@ -45,6 +45,7 @@ mod lane;
 mod outbox;
 mod relay;
 mod report;
+mod routes;
 mod row;
 mod sinks;
 mod slots;

@@ -9,7 +9,7 @@ use bson::Document;
 use mongodb::{ClientSession, Collection, Database};
 
 use crate::{
-    component::{Component, Routes},
+    component::Component,
     config::Settings,
     error::{Error, Result},
     relay::{
@@ -17,6 +17,7 @@ use crate::{
         ledger::{Claim, Left},
         pump::Pass,
     },
+    routes::Routes,
     row::{Event, Row, RowId, now},
     sinks::amqp::Amqp,
     slots::{self, Ownership},

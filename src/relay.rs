@@ -26,8 +26,8 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    component::Routes, config::Settings, error::Result, report::Reports, row::Row,
-    sinks::amqp::Amqp, slots::Ownership, store::Store,
+    config::Settings, error::Result, report::Reports, routes::Routes, row::Row, sinks::amqp::Amqp,
+    slots::Ownership, store::Store,
 };
 use ledger::{Claim, Ledger, Left};
 use marker::Marker;

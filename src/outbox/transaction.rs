@@ -11,7 +11,7 @@ use std::{
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 use bson::Document;
-use futures::FutureExt;
+use futures::{FutureExt, future::join_all};
 use mongodb::{
     ClientSession, Collection, Database,
     error::UNKNOWN_TRANSACTION_COMMIT_RESULT,
@@ -21,7 +21,8 @@ use mongodb::{
 use super::{Mode, Outbox, Written};
 use crate::{
     error::{Error, Result},
-    row::{Event, RowId},
+    routes::Rendering,
+    row::{Event, Row, RowId},
     sinks::{Message, Verdict, amqp::Amqp},
 };
 
@@ -178,9 +179,7 @@ impl Outbox {
             Mode::Rows(_) => self.commit(&mut tx, &mut body).await,
             Mode::Inline(sink) => {
                 let value = body(&mut tx).await?;
-                for event in tx.inline {
-                    self.publish_inline(sink, event).await?;
-                }
+                self.publish_inline(sink, tx.inline).await?;
                 Ok(value)
             }
             Mode::Nothing => body(&mut tx).await,
@@ -219,36 +218,43 @@ impl Outbox {
         }
     }
 
-    /// Publishes every label of an event and waits until the broker has them all.
-    async fn publish_inline(&self, sink: &Amqp, event: Event) -> Result<()> {
+    /// Publishes every label of these events and waits until the broker has them all. One that fails keeps
+    /// none of the others back; the first failure is told.
+    async fn publish_inline(&self, sink: &Amqp, events: Vec<Event>) -> Result<()> {
+        let rows: Vec<Row> = events
+            .into_iter()
+            .map(|event| self.row(event, RowId::new()))
+            .collect();
+        let routes = &self.inner.routes.all;
+        let publications = rows
+            .iter()
+            .flat_map(|row| routes.iter().map(move |rendering| (row, rendering)))
+            .map(|(row, rendering)| self.publish_route(sink, row, rendering));
+        join_all(publications).await.into_iter().collect()
+    }
+
+    async fn publish_route(&self, sink: &Amqp, row: &Row, rendering: &Rendering) -> Result<()> {
         let deadline = self.inner.settings.deadline;
-        let row = self.row(event, RowId::new());
-        let mut last = String::from("no answer from the broker");
-        let published = tokio::time::timeout(deadline, async {
-            for rendering in &self.inner.routes.all {
-                let body = rendering
-                    .label
-                    .render(&row.event, self.inner.routes.encoding);
-                let body = body.map_err(|unrendered| unrendered.to_string())?;
-                let Some(body) = body else { continue };
-                let message = rendering.message(&row, body);
-                while let Verdict::Retry { reason, .. } = deliver(sink, message.clone()).await {
-                    last = reason;
-                    tokio::time::sleep(self.inner.settings.interval / 10).await;
-                }
-            }
-            Ok::<(), String>(())
-        });
-        let reason = match published.await {
-            Ok(Ok(())) => return Ok(()),
-            Ok(Err(unrendered)) => unrendered,
-            Err(_) => last,
-        };
-        Err(Error::NotPublished {
+        let failed = |reason| Error::NotPublished {
             component: self.inner.component.clone(),
             seconds: deadline.as_secs(),
             reason,
-        })
+        };
+        let body = rendering
+            .label
+            .render(&row.event, self.inner.routes.encoding);
+        let Some(body) = body.map_err(|unrendered| failed(unrendered.to_string()))? else {
+            return Ok(());
+        };
+        let message = rendering.message(row, body);
+        let mut last = String::from("no answer from the broker");
+        let published = tokio::time::timeout(deadline, async {
+            while let Verdict::Retry { reason, .. } = deliver(sink, message.clone()).await {
+                last = reason;
+                tokio::time::sleep(self.inner.settings.interval / 10).await;
+            }
+        });
+        published.await.map_err(|_| failed(last))
     }
 }
 

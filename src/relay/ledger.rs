@@ -30,7 +30,7 @@ use std::{
 use tokio::sync::Notify;
 
 use crate::{
-    component::Done,
+    routes::Done,
     row::{Row, RowId},
 };
 

@@ -7,8 +7,8 @@ use tokio::{sync::mpsc, time::Instant};
 
 use super::{ledger::Ledger, pump::Tally};
 use crate::{
-    component::{Done, Routes},
     error::Result,
+    routes::{Done, Routes},
     row::RowId,
     store::Store,
 };

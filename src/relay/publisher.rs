@@ -12,8 +12,8 @@ use super::{
     pump::Tally,
 };
 use crate::{
-    component::{Done, Routes},
     report::Reports,
+    routes::{Done, Routes},
     row::{Row, RowId, now},
     sinks::{Pace, Verdict, amqp::Amqp},
     slots::Ownership,

@@ -17,9 +17,9 @@ use tokio_util::sync::CancellationToken;
 
 use super::{ledger::Ledger, publisher::Publisher};
 use crate::{
-    component::Routes,
     error::Result,
     report::Reports,
+    routes::Routes,
     row::{Row, RowId},
     sinks::amqp::Amqp,
     slots::Ownership,

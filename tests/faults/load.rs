@@ -1,8 +1,6 @@
 //! What the tests of the broker put on it, and what they measure meanwhile.
 
 use std::{
-    future::Future,
-    pin::pin,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -144,12 +142,4 @@ impl Drop for Pulse {
     fn drop(&mut self) {
         self.task.abort();
     }
-}
-
-/// Fails when something takes longer than it may.
-pub async fn within<T>(limit: Duration, what: &str, future: impl Future<Output = T>) -> T {
-    let future = pin!(future);
-    tokio::time::timeout(limit, future)
-        .await
-        .unwrap_or_else(|_| panic!("not within {limit:?}: {what}"))
 }

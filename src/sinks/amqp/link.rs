@@ -113,7 +113,7 @@ impl From<lapin::Error> for NoLink {
 /// leave. Dropping the link cuts it.
 pub(super) struct Link {
     connection: Connection,
-    socket: Socket,
+    socket: Cut,
     address: String,
 }
 
@@ -122,14 +122,12 @@ struct Socket(Arc<Mutex<Option<TcpStream>>>);
 
 impl Link {
     pub(super) async fn open(node: &Node) -> Result<Self, NoLink> {
-        let socket = Socket::default();
-        // Cuts what is half open on every way out but the last.
-        let guard = Cut(socket.clone());
-        let opened = connection(node.uri.clone(), socket.clone());
+        // Dropped on the way, it cuts what is half open.
+        let socket = Cut::default();
+        let opened = connection(node.uri.clone(), socket.0.clone());
         let connection = tokio::time::timeout(CONNECT_TIMEOUT, opened)
             .await
             .map_err(|_| NoLink::Silent)??;
-        std::mem::forget(guard);
         Ok(Self {
             connection,
             socket,
@@ -146,16 +144,12 @@ impl Link {
     }
 
     pub(super) fn cut(&self) {
-        self.socket.cut();
+        self.socket.0.cut();
     }
 }
 
-impl Drop for Link {
-    fn drop(&mut self) {
-        self.cut();
-    }
-}
-
+/// Cuts the socket when it is dropped.
+#[derive(Default)]
 struct Cut(Socket);
 
 impl Drop for Cut {

@@ -4,7 +4,8 @@
 //! confirm that carries a return nor one that carries none says anything about its own message. But the
 //! broker sends a return before the confirm of the same message, and each confirm takes one waiting
 //! return with it. So when no confirm of a channel is outstanding, every return is attached to some
-//! confirm of it, and can be matched by its own message id and exchange.
+//! confirm of it, and can be matched by its own message id and exchange. Where a round ends before all of
+//! its confirms have come, returns may be lost with the rest, and an ack says nothing any more.
 
 use std::{collections::HashSet, sync::Arc};
 
@@ -50,13 +51,22 @@ async fn once(session: &Session, pipe: &Pipe, round: &mut Vec<Entry>) {
         .map(|entry| returned.contains(&entry.envelope.identity()))
         .collect();
     drop(returned);
+    let is_whole = outcomes.iter().all(is_confirmed);
     for ((entry, outcome), is_returned) in round.drain(..).zip(outcomes).zip(verdicts) {
-        let outcome = match outcome {
-            Outcome::Acked(_) if is_returned => Outcome::Returned,
-            other => other,
-        };
         // Nobody waits any more where the answer is refused.
-        let _ = entry.answer.send(outcome);
+        let _ = entry.answer.send(judged(outcome, is_returned, is_whole));
+    }
+}
+
+fn is_confirmed(outcome: &Outcome) -> bool {
+    matches!(outcome, Outcome::Acked(_) | Outcome::Nacked(_))
+}
+
+fn judged(outcome: Outcome, is_returned: bool, is_whole: bool) -> Outcome {
+    match outcome {
+        Outcome::Acked(_) if is_returned => Outcome::Returned,
+        Outcome::Acked(_) if !is_whole => Outcome::Dead,
+        other => other,
     }
 }
 
@@ -71,4 +81,20 @@ fn returned(outcome: &Outcome) -> Option<(&str, &str)> {
 fn identity(message: &BasicReturnMessage) -> Option<(&str, &str)> {
     let id = message.delivery.properties.message_id().as_ref()?;
     Some((id.as_str(), message.delivery.exchange.as_str()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_ack_counts_only_where_every_confirm_of_the_round_has_come() {
+        let acked = || Outcome::Acked(None);
+        assert!(matches!(judged(acked(), false, true), Outcome::Acked(_)));
+        assert!(matches!(judged(acked(), true, true), Outcome::Returned));
+        assert!(matches!(judged(acked(), true, false), Outcome::Returned));
+        assert!(matches!(judged(acked(), false, false), Outcome::Dead));
+        assert!(is_confirmed(&acked()) && is_confirmed(&Outcome::Nacked(None)));
+        assert!(!is_confirmed(&Outcome::Silent) && !is_confirmed(&Outcome::Dead));
+    }
 }
