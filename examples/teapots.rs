@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bson::{Document, doc, oid::ObjectId};
 use toa_outbox::{Component, Error, Label, Outbox, Settings};
+use tokio_util::sync::CancellationToken;
 
 /// How many pots are at work at a time.
 const TASKS: u32 = 8;
@@ -50,23 +51,28 @@ async fn service() -> Result<(), Box<dyn std::error::Error>> {
         .await?
         .database("teapots");
     let outbox = Outbox::open(&database, pots(), settings).await?;
+    let enough = CancellationToken::new();
     let mut tasks = tokio::task::JoinSet::new();
     for _ in 0..TASKS {
-        let outbox = outbox.clone();
+        let (outbox, enough) = (outbox.clone(), enough.clone());
         tasks.spawn(async move {
-            loop {
+            while !enough.is_cancelled() {
                 live(&outbox).await?;
             }
+            Ok::<(), Error>(())
         });
     }
-    let ended: Option<Result<Result<(), Error>, _>> = tokio::select! {
-        ended = tasks.join_next() => ended,
-        // The stage closes our standard input when it has seen enough.
-        _ = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new())) => None,
-    };
-    tasks.shutdown().await;
+    // The stage closes our standard input when it has seen enough.
+    let closed = tokio::task::spawn_blocking(|| std::io::stdin().read_line(&mut String::new()));
+    tokio::spawn(async move {
+        let _ = closed.await;
+        enough.cancel();
+    });
+    // As a service does with its requests: what has begun is finished, and then the outbox is shut down.
+    while let Some(ended) = tasks.join_next().await {
+        ended??;
+    }
     outbox.shutdown().await;
-    ended.transpose()?.transpose()?;
     Ok(())
 }
 

@@ -237,36 +237,40 @@ async fn consume_once(
             )
             .await?;
     }
-    let options = BasicConsumeOptions {
-        no_ack: true,
-        ..Default::default()
-    };
+    let options = BasicConsumeOptions::default();
     let mut messages = channel
         .basic_consume("teapots.demo".into(), "demo".into(), options, none())
         .await?;
     while let Some(message) = messages.next().await {
         let message = message?;
-        let text = |value: &Option<lapin::types::ShortString>| {
-            value.as_ref().map(ToString::to_string).unwrap_or_default()
-        };
-        let (row, label) = (
-            text(message.properties.message_id()),
-            text(message.properties.kind()),
-        );
-        let mut seen = seen.lock().unwrap();
-        *seen.delivered.entry((row, label.clone())).or_default() += 1;
-        if label != "boiled"
-            && let Ok(pot) = serde_json::from_slice::<serde_json::Value>(&message.data)
-        {
-            let change = (
-                pot["_id"].as_str().unwrap_or_default().to_owned(),
-                pot["_version"].as_i64().unwrap_or_default(),
-            );
-            seen.arrived.entry(change).or_insert_with(micros);
-        }
-        bar.set_position(seen.arrived.len().min(CHANGES as usize) as u64);
+        let changes = book(&mut seen.lock().unwrap(), &message);
+        bar.set_position(changes.min(CHANGES as usize) as u64);
+        // Only now, so that what is on its way when the broker goes is sent again.
+        message.ack(BasicAckOptions::default()).await?;
     }
     Ok(())
+}
+
+/// Writes down a message; how many changes have arrived by now.
+fn book(seen: &mut Seen, message: &lapin::message::Delivery) -> usize {
+    let text = |value: &Option<lapin::types::ShortString>| {
+        value.as_ref().map(ToString::to_string).unwrap_or_default()
+    };
+    let (row, label) = (
+        text(message.properties.message_id()),
+        text(message.properties.kind()),
+    );
+    *seen.delivered.entry((row, label.clone())).or_default() += 1;
+    if label != "boiled"
+        && let Ok(pot) = serde_json::from_slice::<serde_json::Value>(&message.data)
+    {
+        let change = (
+            pot["_id"].as_str().unwrap_or_default().to_owned(),
+            pot["_version"].as_i64().unwrap_or_default(),
+        );
+        seen.arrived.entry(change).or_insert_with(micros);
+    }
+    seen.arrived.len()
 }
 
 /// Waits until so many rows have committed.
