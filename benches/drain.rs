@@ -15,7 +15,7 @@ use bson::{Document, doc};
 use futures::{StreamExt, stream};
 use lapin::{BasicProperties, Channel, options::*, types::FieldTable};
 use support::{Rabbit, ReplicaSet, eventually, unique};
-use toa_outbox::{Component, Label, Outbox, Settings};
+use toa_outbox::{Component, Label, Outbox, Settings, Slot};
 
 /// As many as our cap on what is in flight lets a sweep have.
 const WINDOW: usize = 750;
@@ -95,6 +95,7 @@ async fn ours(mongo: &ReplicaSet, rabbit: &Rabbit, channel: &Channel, rows: usiz
     let collection = database.collection::<Document>(&format!("{namespace}_pots_outbox"));
     let settings = Settings {
         amqp: vec![rabbit.uri()],
+        slot: Some(Slot::WHOLE),
         ..Settings::default()
     };
     let component = Component::new(&namespace, "pots").labels([Label::created()]);

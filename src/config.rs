@@ -8,10 +8,13 @@ use std::{collections::HashMap, fmt, time::Duration};
 use crate::{
     error::{Error, Result},
     lane::Slot,
+    slots::Timing,
 };
 
 const PREFIX: &str = "TOA_OUTBOX_";
 const EVENTS: &str = "TOA_EVENTS_";
+/// Shared with other parts of Toa, hence its name.
+const BEAT: &str = "TOA_ATOMICITY_INTERVAL";
 
 /// The longest that a span which only code can set may be.
 const LONGEST_SPAN: Duration = Duration::from_secs(86_400);
@@ -49,9 +52,12 @@ pub struct Settings {
     /// Publications in flight per sink, 1 to 100 000, default 1000. Ten times as many ids are
     /// remembered. `TOA_OUTBOX_INFLIGHT`.
     pub inflight: u32,
-    /// The lanes this replica pumps, default all of them. Two replicas of one component must not be
-    /// given slots that overlap. `TOA_OUTBOX_SLOT`, `i/n`.
-    pub slot: Slot,
+    /// The lanes this replica pumps, default what the replicas of the component agree on. Where one is
+    /// given, all of them need one, of the same `n`, and no two the same. `TOA_OUTBOX_SLOT`, `i/n`.
+    pub slot: Option<Slot>,
+    /// Between two signs of life of a replica, 10 ms to a minute, default 2 s. After three without one the
+    /// others take its lanes. `TOA_ATOMICITY_INTERVAL`, milliseconds.
+    pub beat: Duration,
     /// Whether collection and indexes are created at start, default yes. `TOA_OUTBOX_ENSURE`, 0 or 1.
     pub ensure: bool,
     /// The labels of a component that something consumes, by the variable's name; absent: all that are
@@ -78,7 +84,8 @@ impl Default for Settings {
             retention: Duration::from_secs(86_400),
             defer: false,
             inflight: 1000,
-            slot: Slot::WHOLE,
+            slot: None,
+            beat: Duration::from_secs(2),
             ensure: true,
             events: HashMap::new(),
             deadline: Duration::from_secs(120),
@@ -101,6 +108,7 @@ impl fmt::Debug for Settings {
             .field("defer", &self.defer)
             .field("inflight", &self.inflight)
             .field("slot", &self.slot)
+            .field("beat", &self.beat)
             .field("ensure", &self.ensure)
             .field("events", &self.events)
             .field("deadline", &self.deadline)
@@ -133,6 +141,14 @@ impl Settings {
         for (name, value) in vars {
             if let Some(key) = name.strip_prefix(PREFIX) {
                 settings.set(key, &value)?;
+            } else if name == BEAT {
+                let millis = Reading {
+                    name: &name,
+                    value: &value,
+                }
+                .number()?;
+                settings.beat = Duration::from_millis(millis);
+                settings.check("environment")?;
             } else if name.starts_with(EVENTS) {
                 let labels = value.split_whitespace().map(str::to_owned).collect();
                 settings.events.insert(name, labels);
@@ -142,7 +158,8 @@ impl Settings {
     }
 
     fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        let read = Reading { key, value };
+        let name = format!("{PREFIX}{key}");
+        let read = Reading { name: &name, value };
         match key {
             "MONGODB" => self.mongodb = Some(value.to_owned()),
             "DATABASE" => self.database = Some(value.to_owned()),
@@ -152,7 +169,9 @@ impl Settings {
             "RETENTION" => self.retention = Duration::from_secs(read.number()?),
             "DEFER" => self.defer = read.switch()?,
             "INFLIGHT" => self.inflight = read.number()?,
-            "SLOT" => self.slot = read.parsed("i/n with i < n and n from 1 to 128, such as 0/2")?,
+            "SLOT" => {
+                self.slot = Some(read.parsed("i/n with i < n and n from 1 to 128, such as 0/2")?)
+            }
             "ENSURE" => self.ensure = read.switch()?,
             _ => return Err(read.unknown()),
         }
@@ -161,21 +180,27 @@ impl Settings {
 
     /// Refuses what is out of bounds, whoever set it.
     pub(crate) fn check(&self, origin: &'static str) -> Result<()> {
-        let bounds: [(&str, u128, u128, u128); 4] = [
-            ("INTERVAL", self.interval.as_millis(), 10, 3_600_000),
-            ("BATCH", self.batch.into(), 1, 10_000),
-            ("INFLIGHT", self.inflight.into(), 1, 100_000),
+        let bounds: [(&str, u128, u128, u128); 5] = [
             (
-                "RETENTION",
+                "TOA_OUTBOX_INTERVAL",
+                self.interval.as_millis(),
+                10,
+                3_600_000,
+            ),
+            ("TOA_OUTBOX_BATCH", self.batch.into(), 1, 10_000),
+            ("TOA_OUTBOX_INFLIGHT", self.inflight.into(), 1, 100_000),
+            (
+                "TOA_OUTBOX_RETENTION",
                 self.retention.as_secs().into(),
                 0,
                 i32::MAX as u128,
             ),
+            (BEAT, self.beat.as_millis(), 10, 60_000),
         ];
-        for (key, value, least, most) in bounds {
+        for (name, value, least, most) in bounds {
             if value < least || value > most {
                 return Err(Error::Setting {
-                    name: format!("{PREFIX}{key}"),
+                    name: name.into(),
                     origin,
                     value: value.to_string(),
                     expected: format!("expected a whole number from {least} to {most}"),
@@ -205,6 +230,13 @@ impl Settings {
                 return refuse(name, span, "expected a millisecond to a day");
             }
         }
+        if !Timing::new(self.beat).holds() {
+            return refuse(
+                BEAT,
+                self.beat,
+                "expected one that leaves time between stop, cut and lease",
+            );
+        }
         if self.retention.subsec_nanos() != 0 {
             return refuse("retention", self.retention, "expected whole seconds");
         }
@@ -220,7 +252,7 @@ impl Settings {
 
 /// One variable being read.
 struct Reading<'a> {
-    key: &'a str,
+    name: &'a str,
     value: &'a str,
 }
 
@@ -243,7 +275,7 @@ impl Reading<'_> {
 
     fn refuse(&self, expected: &str) -> Error {
         Error::Setting {
-            name: format!("{PREFIX}{}", self.key),
+            name: self.name.to_owned(),
             origin: "environment",
             value: self.value.to_owned(),
             expected: format!("expected {expected}"),
@@ -251,17 +283,18 @@ impl Reading<'_> {
     }
 
     fn unknown(&self) -> Error {
+        let key = self.name.strip_prefix(PREFIX).unwrap_or(self.name);
         let nearest = NAMES
             .into_iter()
-            .min_by_key(|name| strsim::damerau_levenshtein(name, self.key));
+            .min_by_key(|name| strsim::damerau_levenshtein(name, key));
         let expected = match nearest {
-            Some(name) if strsim::damerau_levenshtein(name, self.key) <= 3 => {
+            Some(name) if strsim::damerau_levenshtein(name, key) <= 3 => {
                 format!("there is no such setting, did you mean {PREFIX}{name}?")
             }
             _ => format!("there is no such setting; there are {}", NAMES.join(", ")),
         };
         Error::Setting {
-            name: format!("{PREFIX}{}", self.key),
+            name: self.name.to_owned(),
             origin: "environment",
             value: "…".into(),
             expected,
@@ -303,13 +336,15 @@ mod tests {
             ("TOA_OUTBOX_AMQP", "amqp://a  amqp://b"),
             ("TOA_OUTBOX_SLOT", "1/2"),
             ("TOA_OUTBOX_DEFER", "1"),
+            ("TOA_ATOMICITY_INTERVAL", "500"),
             ("TOA_EVENTS_TEA_POTS", " created  boiled "),
             ("TOA_EVENTS_TEA_CUPS", ""),
         ])
         .unwrap();
         assert_eq!(settings.gap(), Duration::from_millis(300));
         assert_eq!(settings.amqp, ["amqp://a", "amqp://b"]);
-        assert_eq!(settings.slot, Slot::new(1, 2).unwrap());
+        assert_eq!(settings.slot, Slot::new(1, 2));
+        assert_eq!(settings.beat, Duration::from_millis(500));
         assert!(settings.defer);
         assert_eq!(
             settings.events["TOA_EVENTS_TEA_POTS"],
@@ -331,6 +366,8 @@ mod tests {
             ("TOA_OUTBOX_DEFER", "yes"),
             ("TOA_OUTBOX_SLOT", "2/2"),
             ("TOA_OUTBOX_INFLIGHT", "1e3"),
+            ("TOA_ATOMICITY_INTERVAL", "5"),
+            ("TOA_ATOMICITY_INTERVAL", "2s"),
         ] {
             let text = refusal(name, value);
             assert!(

@@ -34,6 +34,11 @@ impl Slot {
         lane < LANES && lane % self.count == self.index
     }
 
+    /// How many slots share the lanes.
+    pub(crate) fn count(self) -> u8 {
+        self.count
+    }
+
     /// The lanes of this slot in ascending order; never empty.
     pub fn lanes(self) -> impl Iterator<Item = u8> {
         (self.index..LANES).step_by(self.count.into())

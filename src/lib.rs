@@ -37,11 +37,13 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod clock;
 mod component;
 mod config;
 mod error;
 mod label;
 mod lane;
+mod metrics;
 mod outbox;
 mod relay;
 mod report;

@@ -20,7 +20,7 @@ use crate::{
     routes::Routes,
     row::{Event, Row, RowId, now},
     sinks::amqp::Amqp,
-    slots::{self, Ownership},
+    slots::Seat,
     store::{Store, encode},
 };
 
@@ -57,7 +57,6 @@ struct Inner {
     entities: Collection<Document>,
     store: Store,
     routes: Arc<Routes>,
-    lanes: Ownership,
     mode: Mode,
 }
 
@@ -118,7 +117,6 @@ impl Outbox {
             return Self::silent(database, component, settings);
         }
         let store = Store::new(database, &component.rows());
-        let lanes = slots::fixed(settings.slot);
         let mode = if store.is_transactional().await? {
             if settings.ensure {
                 store.ensure(settings.retention).await?;
@@ -129,8 +127,9 @@ impl Outbox {
                     "TOA_OUTBOX_DEFER: only the pump delivers"
                 );
             }
+            let seat = Seat::take(&settings, database, &component.rows(), &routes).await;
             Mode::Rows(Box::new(Relay::start(
-                &settings, &store, &routes, &lanes, sink,
+                &settings, &store, &routes, seat, sink,
             )))
         } else {
             tracing::warn!(
@@ -140,9 +139,7 @@ impl Outbox {
             );
             Mode::Inline(sink.clone())
         };
-        Ok(Self::new(
-            database, &component, settings, routes, lanes, mode,
-        ))
+        Ok(Self::new(database, &component, settings, routes, mode))
     }
 
     /// For a component nothing of which is consumed: no connection, no collection, no rows.
@@ -153,13 +150,11 @@ impl Outbox {
             component = component.id(),
             "no label is consumed: no rows are written"
         );
-        let lanes = slots::fixed(settings.slot);
         Ok(Self::new(
             database,
             &component,
             settings,
             routes,
-            lanes,
             Mode::Nothing,
         ))
     }
@@ -169,7 +164,6 @@ impl Outbox {
         component: &Component,
         settings: Settings,
         routes: Arc<Routes>,
-        lanes: Ownership,
         mode: Mode,
     ) -> Self {
         let inner = Inner {
@@ -177,7 +171,6 @@ impl Outbox {
             database: database.clone(),
             entities: database.collection(&component.entities()),
             store: Store::new(database, &component.rows()),
-            lanes,
             routes,
             settings,
             mode,
@@ -291,6 +284,14 @@ impl Outbox {
         Error::store(attempted, self.inner.store.name(), error)
     }
 
+    /// A lane of our own where rows are kept.
+    fn lane(&self) -> u8 {
+        match &self.inner.mode {
+            Mode::Rows(relay) => relay.lanes().pick(),
+            Mode::Inline(_) | Mode::Nothing => 0,
+        }
+    }
+
     /// A deferred row is due at once; one this process will publish itself, a gap from now.
     fn row(&self, event: Event, id: RowId) -> Row {
         let settings = &self.inner.settings;
@@ -301,7 +302,7 @@ impl Outbox {
         };
         Row {
             id,
-            lane: self.inner.lanes.pick(),
+            lane: self.lane(),
             pending: now().saturating_add(i64::try_from(gap).unwrap_or(i64::MAX)),
             event,
             outstanding: None,

@@ -5,13 +5,20 @@
 //!                       ├─► publishing ──► sink
 //!   pump ──► sweep ─────┘       │
 //!     ▲                         └──► marker ──► published: true
-//!     └── every interval, when nudged, when the sink is back
+//!     └── every interval, when nudged, when the sink is back, when lanes come and go
+//!
+//!   seat ──► lanes, for pump and publisher
+//!    ▲ └───► orders to let go of them ──► handover
+//!    └────── fitness: can this replica do the work at all
 //! ```
 //!
-//! Every loop ends by itself: the pump when it is told to stop, publishing when it is told and nothing
+//! Every loop of the work ends by itself: the pump when it is told to stop, publishing when it is told and nothing
 //! is in flight any more, the marker when publishing is gone and everything is marked. A shutdown is to
-//! tell them, and to wait for at most the grace.
+//! tell them, and to wait for at most the grace. Only then is the seat among the replicas given up: nobody
+//! else sends what is still being sent here. A loop that dies takes the others with it in the same way.
 
+mod fitness;
+mod handover;
 pub(crate) mod ledger;
 mod marker;
 mod publisher;
@@ -20,15 +27,24 @@ pub(crate) mod pump;
 use std::{sync::Arc, time::Duration};
 
 use tokio::{
-    sync::{Mutex, Notify, OnceCell, mpsc},
-    task::JoinSet,
+    sync::{Mutex, Notify, OnceCell, mpsc, watch},
+    task::{JoinHandle, JoinSet},
+    time::Instant,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
-    config::Settings, error::Result, report::Reports, routes::Routes, row::Row, sinks::amqp::Amqp,
-    slots::Ownership, store::Store,
+    config::Settings,
+    error::Result,
+    report::Reports,
+    routes::Routes,
+    row::Row,
+    sinks::amqp::Amqp,
+    slots::{Ownership, Seat},
+    store::Store,
 };
+use fitness::Fitness;
+use handover::Handover;
 use ledger::{Claim, Ledger, Left};
 use marker::Marker;
 use publisher::{Parts, Publisher};
@@ -40,6 +56,12 @@ const LONGEST_LINGER: Duration = Duration::from_millis(500);
 /// Ids remembered of a kind, for each row that may be in flight.
 const REMEMBERED: usize = 10;
 
+/// How long nothing may be marked before the lanes are left to others: a few cycles, and longer than an election.
+const LEAST_PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long leaving may take when the grace is used up.
+const FAREWELL: Duration = Duration::from_secs(1);
+
 /// The running loops of one component. Dropped, they are told to stop and drain by themselves.
 pub(crate) struct Relay {
     ledger: Arc<Ledger>,
@@ -49,8 +71,14 @@ pub(crate) struct Relay {
     sink: Amqp,
     grace: Duration,
     stop: CancellationToken,
+    /// Ends the loops where they are.
+    abort: CancellationToken,
+    /// Cancelled when they have ended.
+    over: CancellationToken,
     _dropped: DropGuard,
-    loops: Mutex<JoinSet<()>>,
+    lanes: Ownership,
+    /// Everything that runs.
+    all: Mutex<JoinHandle<()>>,
     /// What the shutdown left.
     left: OnceCell<Left>,
 }
@@ -76,9 +104,10 @@ impl Relay {
         settings: &Settings,
         store: &Store,
         routes: &Arc<Routes>,
-        lanes: &Ownership,
+        seat: Seat,
         sink: &Amqp,
     ) -> Self {
+        let lanes = seat.ownership.clone();
         let ledger = Ledger::new(settings.inflight as usize * REMEMBERED);
         let nudge = Arc::new(Notify::new());
         let (marks, inbox) = mpsc::unbounded_channel();
@@ -109,18 +138,52 @@ impl Relay {
             lanes: lanes.clone(),
             sink: sink.clone(),
         };
+        let (hurry, is_hurried) = watch::channel(false);
         let marker = Marker {
             store: store.clone(),
             routes: routes.clone(),
             ledger: ledger.clone(),
             inbox,
             linger: (settings.interval / 10).min(LONGEST_LINGER),
+            hurry: is_hurried,
         };
-        let stop = CancellationToken::new();
-        let mut loops = JoinSet::new();
-        loops.spawn(pump.run(stop.clone()));
-        loops.spawn(publishing.run(stop.clone()));
-        loops.spawn(marker.run());
+        let fitness = Fitness {
+            ledger: ledger.clone(),
+            sink: sink.clone(),
+            beat: settings.beat,
+            patience: (settings.interval * 5).max(LEAST_PATIENCE),
+            fit: seat.fit,
+        };
+        let (stop, abort, over) = (
+            CancellationToken::new(),
+            CancellationToken::new(),
+            CancellationToken::new(),
+        );
+        let handover = Handover {
+            store: store.clone(),
+            ledger: ledger.clone(),
+            sink: sink.clone(),
+            orders: seat.orders,
+            hurry,
+            over: over.clone(),
+        };
+        let mut work = JoinSet::new();
+        work.spawn(pump.run(stop.clone()));
+        work.spawn(publishing.run(stop.clone()));
+        work.spawn(marker.run());
+        work.spawn(fitness.run(stop.clone()));
+        let mut place = JoinSet::new();
+        place.spawn(seat.keeping);
+        place.spawn(handover.run());
+        let all = tokio::spawn({
+            let (stop, abort, over) = (stop.clone(), abort.clone(), over.clone());
+            async move {
+                worked(work, &stop, &abort).await;
+                over.cancel();
+                seat.leave.cancel();
+                ended(&mut place).await;
+            }
+        });
         Self {
             ledger,
             publisher,
@@ -130,9 +193,17 @@ impl Relay {
             grace: settings.grace,
             _dropped: stop.clone().drop_guard(),
             stop,
-            loops: Mutex::new(loops),
+            abort,
+            over,
+            lanes,
+            all: Mutex::new(all),
             left: OnceCell::new(),
         }
+    }
+
+    /// What is owned, for whoever writes rows.
+    pub(crate) fn lanes(&self) -> &Ownership {
+        &self.lanes
     }
 
     /// Makes a row known before its commit; see [`Ledger::hold`].
@@ -160,9 +231,10 @@ impl Relay {
 
     async fn drain(&self) -> Left {
         self.stop.cancel();
-        // Where the caller gives up waiting, the loops stay here, and go on draining.
-        let mut loops = self.loops.lock().await;
-        let drained = tokio::time::timeout(self.grace, ended(&mut loops)).await;
+        let until = Instant::now() + self.grace;
+        // Where the caller gives up waiting, everything goes on draining.
+        let mut all = self.all.lock().await;
+        let drained = tokio::time::timeout_at(until, self.over.cancelled()).await;
         // Counted before the loops are ended: they forget what is in flight.
         let left = self.ledger.left();
         if drained.is_err() {
@@ -170,7 +242,14 @@ impl Relay {
             if left.in_flight > 0 {
                 self.sink.cut();
             }
-            loops.shutdown().await;
+            self.abort.cancel();
+        }
+        let until = until.max(Instant::now() + FAREWELL);
+        if tokio::time::timeout_at(until, &mut *all).await.is_err() {
+            tracing::warn!(
+                "could not leave the group; its lanes are taken over when the lease has run out"
+            );
+            all.abort();
         }
         tracing::info!(
             in_flight = left.in_flight,
@@ -182,16 +261,32 @@ impl Relay {
     }
 }
 
-impl Drop for Relay {
-    fn drop(&mut self) {
-        self.loops.get_mut().detach_all();
+/// Runs until all of the work is over. A loop that dies ends the others, in good order; so they do nothing by
+/// halves.
+async fn worked(mut work: JoinSet<()>, stop: &CancellationToken, abort: &CancellationToken) {
+    loop {
+        tokio::select! {
+            ended = work.join_next() => match ended {
+                None => return,
+                Some(Ok(())) => {}
+                Some(Err(error)) => {
+                    tracing::error!(
+                        %error,
+                        "a loop of the relay died: nothing is pumped or published here any more, rows are left to other \
+                         replicas; restart this one"
+                    );
+                    stop.cancel();
+                }
+            },
+            () = abort.cancelled() => return work.shutdown().await,
+        }
     }
 }
 
-async fn ended(loops: &mut JoinSet<()>) {
-    while let Some(result) = loops.join_next().await {
+async fn ended(tasks: &mut JoinSet<()>) {
+    while let Some(result) = tasks.join_next().await {
         if let Err(error) = result {
-            tracing::error!(%error, "a loop of the relay died");
+            tracing::error!(%error, "a task of the seat among the replicas died");
         }
     }
 }

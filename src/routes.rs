@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::{
+    clock::Term,
     label::{Encoding, Label},
     row::Row,
     sinks::{Message, Route},
@@ -25,29 +26,35 @@ pub(crate) struct Rendering {
 }
 
 impl Rendering {
-    /// The message of this route for `row`.
-    pub(crate) fn message(&self, row: &Row, body: Vec<u8>) -> Message {
+    /// The message of this route for `row`, to leave within `term`.
+    pub(crate) fn message(&self, row: &Row, body: Vec<u8>, term: &Term) -> Message {
         let made = row.id.time().unwrap_or(row.pending);
         Message {
             row: row.id.to_string(),
             time: u64::try_from(made / 1000).ok(),
             body,
             route: self.route.clone(),
+            term: term.clone(),
         }
     }
 }
 
 /// A set of a component's routes, a bit each in declared order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct Done(u64);
+pub(crate) struct RouteSet(u64);
 
-impl Done {
+impl RouteSet {
     pub(crate) fn insert(&mut self, index: usize) {
         self.0 |= 1 << index;
     }
 
     pub(crate) fn contains(self, index: usize) -> bool {
         self.0 & (1 << index) != 0
+    }
+
+    /// Whether every route of `other` is in it.
+    pub(crate) fn covers(self, other: Self) -> bool {
+        other.0 & !self.0 == 0
     }
 
     pub(crate) fn union(self, other: Self) -> Self {
@@ -61,8 +68,8 @@ impl Done {
 
 impl Routes {
     /// The routes a row no longer owes according to what it says itself.
-    pub(crate) fn done(&self, outstanding: Option<&[String]>) -> Done {
-        let mut done = Done::default();
+    pub(crate) fn done(&self, outstanding: Option<&[String]>) -> RouteSet {
+        let mut done = RouteSet::default();
         if let Some(owed) = outstanding {
             for (index, rendering) in self.all.iter().enumerate() {
                 if !owed.contains(&rendering.name) {
@@ -73,27 +80,21 @@ impl Routes {
         done
     }
 
-    /// Whether a row has anything to do with them: not if all it owes is owed to routes of others, such as
+    /// Whether a row has anything to do with those in `routes`: not if all it owes is owed to others, such as
     /// a label that is no longer declared. One that owes nothing at all is to be marked.
-    pub(crate) fn concern(&self, outstanding: Option<&[String]>) -> bool {
-        outstanding.is_none_or(|owed| {
-            owed.is_empty()
-                || self
-                    .all
-                    .iter()
-                    .any(|rendering| owed.contains(&rendering.name))
-        })
+    pub(crate) fn concern(&self, routes: RouteSet, outstanding: Option<&[String]>) -> bool {
+        outstanding.is_none_or(|owed| owed.is_empty() || !self.done(Some(owed)).covers(routes))
     }
 
     /// All of them.
-    pub(crate) fn whole(&self) -> Done {
-        let mut whole = Done::default();
+    pub(crate) fn whole(&self) -> RouteSet {
+        let mut whole = RouteSet::default();
         (0..self.all.len()).for_each(|index| whole.insert(index));
         whole
     }
 
     /// The names of the routes in `done`.
-    pub(crate) fn names(&self, done: Done) -> Vec<&str> {
+    pub(crate) fn names(&self, done: RouteSet) -> Vec<&str> {
         let named = self.all.iter().enumerate();
         named
             .filter(|(index, _)| done.contains(*index))
@@ -127,7 +128,15 @@ mod tests {
         let routes = system();
         let others = ["elsewhere/updated".to_owned()];
         let some = ["amqp/updated".to_owned(), "elsewhere/updated".to_owned()];
-        assert!(!routes.concern(Some(&others)));
-        assert!(routes.concern(Some(&some)) && routes.concern(Some(&[])) && routes.concern(None));
+        let all = routes.whole();
+        assert!(!routes.concern(all, Some(&others)));
+        assert!(routes.concern(all, Some(&some)) && routes.concern(all, Some(&[])));
+        assert!(routes.concern(all, None));
+        let mut created = RouteSet::default();
+        created.insert(0);
+        assert!(
+            !routes.concern(created, Some(&some)),
+            "owed to another owner"
+        );
     }
 }

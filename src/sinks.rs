@@ -10,6 +10,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::clock::Term;
+
 /// What a route renders from an event. Its identity is `row` and `label` together.
 #[derive(Clone, Debug)]
 pub(crate) struct Message {
@@ -21,6 +23,8 @@ pub(crate) struct Message {
     pub(crate) body: Vec<u8>,
     /// Everything that is the same for each message of this route.
     pub(crate) route: Arc<Route>,
+    /// Within which it may be handed over. To be asked right before, whatever was waited for until then.
+    pub(crate) term: Term,
 }
 
 /// Where the messages of one label go, the same for all of them.

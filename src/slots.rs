@@ -5,55 +5,307 @@
 //! different guarantee. A replica that owns nothing still writes, publishes its own rows and marks
 //! them; only reading waits.
 //!
-//! Today there is one way to be given a slot, [`fixed`]: the operator says which. It is trusted as it
-//! is; two processes told the same slot both own it.
+//! Usually the replicas agree among themselves, through one document in MongoDB ([`mongo`] drives what
+//! [`protocol`] decides). Where the operator says who gets what ([`fixed`]), that is trusted as it is: two processes
+//! told the same slot both own it. Which of the two it is for a collection, its first replica decides ([`binding`]).
+//!
+//! # What is agreed
+//!
+//! A group is one document: a list of members, and an epoch that names this list. Whoever changes the list gives it a
+//! new epoch. A slot is a member's place in the list, so two members that mean the same epoch never mean the same
+//! lane. All that can go wrong is that they mean different ones. Hence one rule: **a member owns its lanes of epoch E
+//! while every member of E has said that it stood down for all others**, which is what `seen == E` says, **and only
+//! until a deadline on its own clock**, because whoever is evicted can no longer be asked.
+//!
+//! # States
+//!
+//! ```text
+//!   outside ── look ── nothing there ──▶ create ──▶ waits a lease ─┐
+//!      ▲        └───── a document ─────▶ join ─────────────────────┴─▶ member ◀───────────────┐
+//!      │                                                               │ every seen == epoch  │ drained: ack
+//!      │ stood down                                                    ▼                      │
+//!      └── lost ◀── not the document we were in ─────────────────── owner ── new epoch: stand down
+//!                                                                      │                      ▲
+//!                                                                      └─ 2½ beats: cut ── lapsed: renew
+//! ```
+//!
+//! What the host may have in its hands is apart from that (`hold.rs`): nothing, lanes of one epoch, or an order to let
+//! go that it has not answered. Nothing is acknowledged and no document is joined before it is nothing: a join writes
+//! its own `seen`, so it says the same as an ack.
+//!
+//! # What is trusted
+//!
+//! - **The store applies one write at a time to one document, and what a majority acknowledged stays.** Only replies to
+//!   our own acknowledged writes are learnt from. A read decides between creating, joining and standing by, and a
+//!   hint makes us ask sooner; neither proves anything. An error, even one that came with a document, is no reply.
+//! - **The network is not trusted.** A request may be lost, or applied late, twice, or after its sender is gone. Every
+//!   filter is written so that this changes nothing or costs time. One without a reply within three quarters of a beat
+//!   has none: what comes later is ignored.
+//! - **Clocks are trusted to run at about one speed**, never to agree. A lease is 3 beats on the observer's clock,
+//!   the cut 2½ on the owner's: a fifth of difference is borne. The deadline counts from the *send* of the last
+//!   acknowledged beat, stillness from the *receipt* of the first reply that showed it: each side errs to its own loss.
+//! - **The host is trusted** to compare its clock with the deadline before every hand-over, to have let go when it says
+//!   `Drained`, and to draw a new process name at every start. A paused host can finish the one call it was in.
+//! - **The document may be dropped at any time, or replaced by an older copy** (a dump that was restored), if the copy
+//!   is older than a lease and not everybody in it has been replaced since. See the end for what that excludes.
+//!
+//! # In doubt
+//!
+//! own nothing. Ownership is not a state that somebody has to leave: it is compared with the clock whenever it is used.
+//!
+//! - *No acknowledged beat for 2 beats:* nothing is started. *For 2½:* what is in flight is cut. The member has lapsed.
+//! - *Back from a lapse:* whatever the document says the others have seen may be as old as our silence. So the first
+//!   epoch that is shown is not owned but **renewed**: a new one, for which everybody stands down afresh. Back sooner
+//!   than the cut, nobody can have evicted us, and the very epoch we owned is resumed. (After an election that
+//!   kept everybody out, the first to come back renews for all.)
+//! - *A join without an answer* may have taken place: a beat under the new id tells. If it did, that counts as a lapse.
+//! - *Never back.* A lower epoch, another of the same number, the same one with other members, our id gone, or our own
+//!   beat lower than we have seen it: that is another document or an older copy of ours. The deadline moves no more; we
+//!   stand down and join under a new id.
+//! - *Our own `seen` is absent:* we made this document, and there may be owners by one that was dropped. Nothing is
+//!   acknowledged until a lease after we first saw that, and we do not leave: that would end the others' wait.
+//! - *An unknown `protocol`:* every write filters on it, so nothing of it is touched. We look again once a beat.
+//! - *The clock itself* (`Doubt`): as after a lapse, and what is under way counts as unanswered.
+//!
+//! # Why two owners cannot be
+//!
+//! Say A holds lanes of epoch E, B owns lanes of epoch F, and F is the later.
+//!
+//! 1. *A is a member of F.* Then B has seen A's `seen == F`. Only A's ack or join writes that, with F literally, number
+//!    and nonce, so it means this F however late it arrives. A sent it holding nothing, and has owned nothing of an
+//!    older epoch since. So A does not hold lanes of E.
+//! 2. *A left.* It leaves last, holding nothing.
+//! 3. *A was evicted.* The eviction found A's beat as it had been a lease before, on the evictor's clock, counted from
+//!    a reply that showed it. Every beat of A that was acknowledged was sent before that reply came. So A's last
+//!    deadline, counted from that send, is over, and its cut too; if A beats in the last moment, the eviction finds
+//!    another beat (or, after a lapse, A renews first). If the evictor was wrong about the time because it slept, it
+//!    was wrong to A's gain.
+//! 4. *E is of a document that was dropped.* Whoever made the new one acknowledges nothing for a lease, and nobody
+//!    settles without it or before it was evicted, which takes a lease too. A's beats match nothing: its deadline runs
+//!    out.
+//! 5. *F is of an older copy that was restored.* Whoever was acknowledged since the copy was made finds its own beat or
+//!    the epoch set back, and leaves: its old id acknowledges nothing and takes a lease to evict. Whoever was
+//!    not, has lapsed and renews: for that epoch it needs the ack of somebody who knows better.
+//!
+//! And an owner comes: a member that is silent is evicted a lease later by whoever is not; a drained host acks at once;
+//! a wait ends after a lease. Where hosts drain at once, the model finds every lane owned
+//! within six beats of the last trouble.
+//!
+//! # Where this goes beyond section 4, and why
+//!
+//! Each is an execution that the model finds when the rule is taken out (`model/variants.rs`).
+//!
+//! - *Resuming "the very epoch" after a lapse, however long.* A pauses. A dump is taken. B evicts A, everybody settles,
+//!   B owns everything. The dump is restored; A wakes, beats, and reads the very epoch it owned with every `seen` in
+//!   place. A and B own until B's next beat. The same with a joiner instead of an old owner: it had never owned the
+//!   epoch it finds settled. Hence renewing, for *any* epoch that a reply shows first after a lapse.
+//! - *Our own beat may go back.* A is silent for two beats (no lapse yet) and beats once more. Before B looks again, a
+//!   dump from the beginning of that silence is restored. B reads the very value it has watched for a lease, and evicts
+//!   a live owner. By its own beat B would have known better. Hence "or our own beat lower than we have seen it".
+//! - *The nonce is needed.* A created the document, B joined, both acknowledged and own; copies of A's creation and of
+//!   A's ack of epoch 2 are still on their way. The document is dropped. The copy of the creation makes a new one; C
+//!   joins it, which makes its epoch 2 as well; the copy of the ack sets A's `seen` to 2. C owns the lanes that B still
+//!   owns. With the nonce the old ack names another epoch 2.
+//! - *Once lapsed members renew, an eviction that ignores the beat makes no second owner any more*, nor does a beat
+//!   that upserts into a document that exists: whoever was gone for a lease renews before it owns. Both filters stay:
+//!   one keeps a live member from being evicted, the other a dropped document from being made without a wait.
+//!
+//! # What this does not cover
+//!
+//! - A copy taken while *every* member in it was silent, restored after all of them were replaced, when one of them
+//!   wakes up within two beats of the restore. Nobody in it knows better, and an election looks the same from inside.
+//!   Closing it would take a wait of 2½ beats after every election in which a whole group lapsed. (The model shows it.)
+//! - A majority-acknowledged write that is lost without such a restore. No lease survives that.
+//! - Which collection belongs to which group, static slots, when a route is withdrawn for want of a broker: the host.
 
+mod binding;
 mod fixed;
-// How replicas will agree on their slots, checked by a model. Nothing drives it yet, so it is built for its
-// tests only, and what the driver will use of it nobody uses.
-#[cfg(test)]
-#[allow(dead_code, unused_imports)]
+mod mongo;
 mod protocol;
 
-use rand::seq::IteratorRandom;
-use tokio::sync::watch;
+use std::sync::Arc;
 
-use crate::lane::{LANES, Slot};
+use bson::Document;
+use futures::future::BoxFuture;
+use mongodb::{Collection, Database};
+use rand::seq::IndexedRandom;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 
-pub(crate) use fixed::fixed;
+use crate::{
+    clock::Term,
+    config::Settings,
+    lane::LANES,
+    routes::{RouteSet, Routes},
+};
+use binding::Binding;
+
+pub(crate) use protocol::Timing;
+
+/// The collection of the groups, in the database of the rows.
+const COLLECTION: &str = "outbox_slots";
+
+/// A replica's place among the others of its component.
+pub(crate) struct Seat {
+    pub(crate) ownership: Ownership,
+    /// Each is to be answered by [`Order::done`].
+    pub(crate) orders: mpsc::UnboundedReceiver<Order>,
+    /// Whether this replica can do its work; where it cannot and another can, it does not keep the lanes from it.
+    pub(crate) fit: watch::Sender<bool>,
+    /// Ends the place in good order.
+    pub(crate) leave: CancellationToken,
+    /// Keeps the place: a task of its own, which ends some time after `leave`.
+    pub(crate) keeping: BoxFuture<'static, ()>,
+}
+
+impl Seat {
+    /// A place for the outbox `collection`, not yet kept.
+    pub(crate) async fn take(
+        settings: &Settings,
+        database: &Database,
+        collection: &str,
+        routes: &Routes,
+    ) -> Self {
+        let slots: Collection<Document> = database.collection(COLLECTION);
+        let binding = Binding::new(slots.clone(), collection);
+        let (lanes, ownership) = watch::channel(Lanes::none());
+        let (orders, inbox) = mpsc::unbounded_channel();
+        let (fit, is_fit) = watch::channel(true);
+        let leave = CancellationToken::new();
+        let keeping: BoxFuture<'static, ()> = match settings.slot {
+            Some(slot) => {
+                let fixed = fixed::Fixed {
+                    slot,
+                    binding,
+                    routes: routes.whole(),
+                    again: settings.beat,
+                    lanes,
+                };
+                // So that one who is given a slot has it when it is open.
+                let bound = fixed.bind().await;
+                Box::pin(fixed.keep(bound, orders, leave.clone()))
+            }
+            None => {
+                let id = format!("{}.{collection}", database.name());
+                let group = mongo::Group::new(mongo::Parts {
+                    id,
+                    slots,
+                    beat: settings.beat,
+                    routes: routes
+                        .all
+                        .iter()
+                        .map(|route| route.name.as_str().into())
+                        .collect(),
+                    lanes,
+                    orders,
+                    fit: is_fit,
+                });
+                Box::pin(group.keep(binding, leave.clone()))
+            }
+        };
+        Self {
+            ownership: Ownership { lanes: ownership },
+            orders: inbox,
+            fit,
+            leave,
+            keeping,
+        }
+    }
+}
+
+/// To let go of everything that was taken up under an earlier assignment. Nothing more may be started under it.
+pub(crate) struct Order {
+    /// Without finishing what is in flight.
+    pub(crate) at_once: bool,
+    number: u64,
+    answers: mpsc::UnboundedSender<u64>,
+}
+
+impl Order {
+    /// Nothing is held any more.
+    pub(crate) fn done(self) {
+        // Nobody waits for it who has left meanwhile.
+        let _ = self.answers.send(self.number);
+    }
+}
 
 /// What this replica owns at the moment, as the pump, the publisher and the writer see it.
 #[derive(Clone)]
 pub(crate) struct Ownership {
-    slot: watch::Receiver<Option<Slot>>,
+    lanes: watch::Receiver<Lanes>,
 }
 
 impl Ownership {
-    /// The slot owned right now.
-    pub(crate) fn slot(&self) -> Option<Slot> {
-        *self.slot.borrow()
-    }
-
-    /// Whether `lane` is owned right now. Asked again before every hand-over, never remembered.
-    pub(crate) fn owns(&self, lane: u8) -> bool {
-        self.slot().is_some_and(|slot| slot.owns(lane))
+    /// What is owned right now. It is a right that ends: of whatever is read by it, nothing may be sent after.
+    pub(crate) fn lanes(&self) -> Lanes {
+        self.lanes.borrow().clone()
     }
 
     /// A lane for a new row: one that is owned, so that what this replica reads back is its own; any
     /// lane when it owns none.
     pub(crate) fn pick(&self) -> u8 {
         let mut rng = rand::rng();
-        match self.slot() {
-            Some(slot) => slot.lanes().choose(&mut rng),
-            None => (0..LANES).choose(&mut rng),
+        let owned = self.lanes().list();
+        match owned.choose(&mut rng) {
+            Some(lane) => *lane,
+            None => rand::random_range(0..LANES),
         }
-        .unwrap_or(0)
     }
 
     /// Resolves when the assignment changed since the last call. Cancel safe.
     pub(crate) async fn changed(&mut self) {
-        if self.slot.changed().await.is_err() {
+        if self.lanes.changed().await.is_err() {
             std::future::pending().await
         }
+    }
+}
+
+/// The lanes of one assignment.
+#[derive(Clone)]
+pub(crate) struct Lanes {
+    /// By lane, the routes it is owned for; empty: of no lane.
+    routes: Arc<[RouteSet]>,
+    term: Term,
+}
+
+/// What may be sent of a row, and until when.
+#[derive(Clone)]
+pub(crate) struct Grant {
+    pub(crate) routes: RouteSet,
+    pub(crate) term: Term,
+}
+
+impl Lanes {
+    fn none() -> Self {
+        Self::of(
+            |_| RouteSet::default(),
+            Term::Until(crate::clock::Moment::default()),
+        )
+    }
+
+    fn of(routes: impl Fn(u8) -> RouteSet, term: Term) -> Self {
+        Self {
+            routes: (0..LANES).map(routes).collect(),
+            term,
+        }
+    }
+
+    /// In ascending order; none once the right has ended.
+    pub(crate) fn list(&self) -> Vec<u8> {
+        if !self.term.holds() {
+            return Vec::new();
+        }
+        (0..LANES)
+            .filter(|&lane| !self.routes[usize::from(lane)].is_empty())
+            .collect()
+    }
+
+    /// What may be sent of the rows of `lane`, if anything.
+    pub(crate) fn grant(&self, lane: u8) -> Option<Grant> {
+        let routes = *self.routes.get(usize::from(lane))?;
+        (!routes.is_empty() && self.term.holds()).then(|| Grant {
+            routes,
+            term: self.term.clone(),
+        })
     }
 }

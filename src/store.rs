@@ -134,6 +134,22 @@ impl Store {
         Ok(())
     }
 
+    /// Makes unpublished rows of `ids` due at once, for whoever pumps their lanes now. Majority.
+    pub(crate) async fn release(&self, ids: &[RowId]) -> Result<()> {
+        let ids: Vec<Bson> = ids.iter().map(codec::id).collect();
+        let released = self
+            .rows
+            .update_many(
+                doc! { "_id": { "$in": ids }, "published": false },
+                vec![doc! { "$set": { "pending": { "$toLong": "$$NOW" } } }],
+            )
+            .hint(Hint::Keys(doc! { "_id": 1 }))
+            .write_concern(WriteConcern::majority())
+            .into_future();
+        self.within("making rows due", released).await?;
+        Ok(())
+    }
+
     /// Waits for one request, and no longer than [`PATIENCE`].
     async fn within<T>(
         &self,

@@ -20,6 +20,7 @@ use mongodb::{
 
 use super::{Mode, Outbox, Written};
 use crate::{
+    clock::Term,
     error::{Error, Result},
     routes::Rendering,
     row::{Event, Row, RowId},
@@ -246,7 +247,7 @@ impl Outbox {
         let Some(body) = body.map_err(|unrendered| failed(unrendered.to_string()))? else {
             return Ok(());
         };
-        let message = rendering.message(row, body);
+        let message = rendering.message(row, body, &Term::Endless);
         let mut last = String::from("no answer from the broker");
         let published = tokio::time::timeout(deadline, async {
             while let Verdict::Retry { reason, .. } = deliver(sink, message.clone()).await {

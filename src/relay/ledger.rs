@@ -16,6 +16,10 @@
 //! since, and then `pending` keeps them out of it. So what is kept is bounded by what was known at the
 //! start, not by the length of the read.
 //!
+//! **Swept rows** are those a read brought: this process may send them because it owns their lane. They
+//! are counted apart, for when it has to let go of the lane. A row of its own it may send for as long as
+//! `pending` keeps it from others.
+//!
 //! **Bounds.** At most `bound` ids are sent and unmarked: at that bound nothing more is taken up
 //! ([`Ledger::has_room`]). At most `bound` ids are known unsent: beyond, a row is forgotten rather than
 //! remembered, so that any number of rows that fail delay no other; the pump meets it again when it
@@ -30,7 +34,7 @@ use std::{
 use tokio::sync::Notify;
 
 use crate::{
-    routes::Done,
+    routes::RouteSet,
     row::{Row, RowId},
 };
 
@@ -48,18 +52,30 @@ struct State {
     sending: usize,
     sent: usize,
     unsent: usize,
+    /// Those of the first two that were swept.
+    swept: Swept,
+    /// How many were marked, ever.
+    marked: u64,
     /// How many reads there have been, the current one included.
     reads: u64,
     /// Marked since the current read began, and to be kept until it ends; none between reads.
     lingering: Option<Vec<RowId>>,
 }
 
+/// Swept rows that are not settled.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Swept {
+    pub(crate) in_flight: usize,
+    pub(crate) unmarked: usize,
+}
+
 struct Known {
     stage: Stage,
+    swept: bool,
     /// Which read was current when the id became known.
     since: u64,
     /// The routes that are done, whether marked or not.
-    done: Done,
+    done: RouteSet,
     /// How often the destination has refused it.
     refusals: u32,
     lane: u8,
@@ -104,12 +120,12 @@ impl Ledger {
     /// Makes a row known before it is committed. Dropping the hold forgets it.
     pub(crate) fn hold(self: &Arc<Self>, row: &Row) -> Claim {
         let mut state = self.state();
-        let known = Known::new(Stage::Writing, state.reads, row);
+        let known = Known::new(Stage::Writing, false, state.reads, row);
         state.known.insert(row.id.clone(), known);
         Claim {
             ledger: self.clone(),
             id: Some(row.id.clone()),
-            done: Done::default(),
+            done: RouteSet::default(),
             refusals: 0,
         }
     }
@@ -121,13 +137,14 @@ impl Ledger {
         let reads = state.reads;
         let (done, refusals) = match state.known.entry(row.id.clone()) {
             Place::Vacant(place) => {
-                place.insert(Known::new(Stage::Sending, reads, row));
-                (Done::default(), 0)
+                place.insert(Known::new(Stage::Sending, true, reads, row));
+                (RouteSet::default(), 0)
             }
             Place::Occupied(mut place) => match place.get().stage {
                 Stage::Unsent { due } if due <= now => {
                     let known = place.get_mut();
                     known.stage = Stage::Sending;
+                    known.swept = true;
                     let taken = (known.done, known.refusals);
                     state.unsent -= 1;
                     taken
@@ -136,6 +153,7 @@ impl Ledger {
             },
         };
         state.sending += 1;
+        state.swept.in_flight += 1;
         Some(Claim {
             ledger: self.clone(),
             id: Some(row.id.clone()),
@@ -151,9 +169,15 @@ impl Ledger {
 
     /// Waits for [`has_room`](Self::has_room). Cancel safe.
     pub(crate) async fn room(&self) {
+        self.until(|state| state.sent < self.bound).await;
+    }
+
+    async fn until(&self, expected: impl Fn(&State) -> bool) {
         loop {
-            let eased = self.eased.notified();
-            if self.has_room() {
+            let mut eased = std::pin::pin!(self.eased.notified());
+            // From here on, none is missed.
+            eased.as_mut().enable();
+            if expected(&self.state()) {
                 return;
             }
             eased.await;
@@ -188,6 +212,7 @@ impl Ledger {
     pub(crate) fn marked<'a>(&self, ids: impl IntoIterator<Item = &'a RowId>) {
         let mut state = self.state();
         for id in ids {
+            state.marked += 1;
             state.mark(id);
         }
         drop(state);
@@ -207,6 +232,32 @@ impl Ledger {
         state.reads += 1;
         state.lingering = Some(Vec::new());
         Reading(self)
+    }
+
+    /// How many rows were marked since the beginning, to see that it goes on.
+    pub(crate) fn marked_so_far(&self) -> u64 {
+        self.state().marked
+    }
+
+    /// The swept rows that are not settled.
+    pub(crate) fn swept(&self) -> Swept {
+        self.state().swept
+    }
+
+    /// Waits until the swept rows are as `expected`. Cancel safe.
+    pub(crate) async fn until_swept(&self, expected: impl Fn(Swept) -> bool) {
+        self.until(|state| expected(state.swept)).await;
+    }
+
+    /// Forgets all ids known unsent, and says which they were.
+    pub(crate) fn forget_unsent(&self) -> Vec<RowId> {
+        let mut state = self.state();
+        let unsent = |(id, known): (&RowId, &Known)| {
+            matches!(known.stage, Stage::Unsent { .. }).then(|| id.clone())
+        };
+        let unsent: Vec<RowId> = state.known.iter().filter_map(unsent).collect();
+        unsent.iter().for_each(|id| state.remove(id));
+        unsent
     }
 
     /// What is in memory now.
@@ -239,11 +290,12 @@ pub struct Left {
 }
 
 impl Known {
-    fn new(stage: Stage, since: u64, row: &Row) -> Self {
+    fn new(stage: Stage, swept: bool, since: u64, row: &Row) -> Self {
         Self {
             stage,
+            swept,
             since,
-            done: Done::default(),
+            done: RouteSet::default(),
             refusals: 0,
             lane: row.lane,
             pending: row.pending,
@@ -252,20 +304,23 @@ impl Known {
 }
 
 impl State {
-    fn count(&mut self, stage: Stage) -> Option<&mut usize> {
-        match stage {
-            Stage::Sending => Some(&mut self.sending),
-            Stage::Sent => Some(&mut self.sent),
-            Stage::Unsent { .. } => Some(&mut self.unsent),
-            Stage::Writing | Stage::Marked => None,
+    /// Counts an id in a stage, or no longer.
+    fn count(&mut self, stage: Stage, swept: bool, change: impl Fn(&mut usize)) {
+        let (all, of_swept) = match stage {
+            Stage::Sending => (&mut self.sending, Some(&mut self.swept.in_flight)),
+            Stage::Sent => (&mut self.sent, Some(&mut self.swept.unmarked)),
+            Stage::Unsent { .. } => (&mut self.unsent, None),
+            Stage::Writing | Stage::Marked => return,
+        };
+        change(all);
+        if let Some(of_swept) = of_swept.filter(|_| swept) {
+            change(of_swept);
         }
     }
 
     fn remove(&mut self, id: &RowId) {
-        if let Some(known) = self.known.remove(id)
-            && let Some(count) = self.count(known.stage)
-        {
-            *count -= 1;
+        if let Some(known) = self.known.remove(id) {
+            self.count(known.stage, known.swept, |count| *count -= 1);
         }
     }
 
@@ -273,13 +328,9 @@ impl State {
         let Some(known) = self.known.get_mut(id) else {
             return;
         };
-        let before = std::mem::replace(&mut known.stage, stage);
-        if let Some(count) = self.count(before) {
-            *count -= 1;
-        }
-        if let Some(count) = self.count(stage) {
-            *count += 1;
-        }
+        let (before, swept) = (std::mem::replace(&mut known.stage, stage), known.swept);
+        self.count(before, swept, |count| *count -= 1);
+        self.count(stage, swept, |count| *count += 1);
     }
 
     fn mark(&mut self, id: &RowId) {
@@ -316,7 +367,7 @@ pub(crate) struct Claim {
     ledger: Arc<Ledger>,
     id: Option<RowId>,
     /// The routes this process knows to be done, whatever the row says.
-    pub(crate) done: Done,
+    pub(crate) done: RouteSet,
     /// How often the destination has refused it.
     pub(crate) refusals: u32,
 }
@@ -330,7 +381,7 @@ impl Claim {
     }
 
     /// Books what came of it.
-    pub(crate) fn settle(mut self, sent: Sent, done: Done) {
+    pub(crate) fn settle(mut self, sent: Sent, done: RouteSet) {
         let Some(id) = self.id.take() else { return };
         let mut state = self.ledger.state();
         if let Some(known) = state.known.get_mut(&id) {
@@ -386,7 +437,7 @@ mod tests {
 
     fn send(ledger: &Arc<Ledger>, row: &Row, sent: Sent) {
         let claim = ledger.claim(row, Instant::now()).unwrap();
-        claim.settle(sent, Done::default());
+        claim.settle(sent, RouteSet::default());
     }
 
     #[test]
@@ -444,7 +495,7 @@ mod tests {
         let mut refused = ledger.claim(&soon, Instant::now()).unwrap();
         assert_eq!(refused.refusals, 0);
         refused.refusals += 1;
-        refused.settle(AT_ONCE, Done::default());
+        refused.settle(AT_ONCE, RouteSet::default());
         assert_eq!(ledger.claim(&soon, Instant::now()).unwrap().refusals, 1);
     }
 
@@ -462,13 +513,38 @@ mod tests {
     #[test]
     fn routes_that_are_done_stay_done_until_the_row_is_forgotten() {
         let (ledger, row) = (Ledger::new(10), row());
-        let mut done = Done::default();
+        let mut done = RouteSet::default();
         done.insert(3);
         ledger
             .claim(&row, Instant::now())
             .unwrap()
             .settle(AT_ONCE, done);
         assert!(ledger.claim(&row, Instant::now()).unwrap().done.contains(3));
+    }
+
+    #[tokio::test]
+    async fn swept_rows_are_open_until_they_are_marked_and_own_ones_never() {
+        let (ledger, own, swept) = (Ledger::new(10), row(), row());
+        ledger.hold(&own).settle(Sent::Whole, RouteSet::default());
+        assert_eq!(ledger.swept(), Swept::default());
+        let claim = ledger.claim(&swept, Instant::now()).unwrap();
+        assert_eq!(ledger.swept().in_flight, 1);
+        claim.settle(Sent::Whole, RouteSet::default());
+        assert_eq!((ledger.swept().in_flight, ledger.swept().unmarked), (0, 1));
+        let mut settled = Box::pin(ledger.until_swept(|swept| swept == Swept::default()));
+        assert!(futures::poll!(&mut settled).is_pending());
+        ledger.marked([&swept.id]);
+        assert!(futures::poll!(&mut settled).is_ready());
+    }
+
+    #[test]
+    fn what_is_unsent_can_be_handed_to_others() {
+        let (ledger, unsent, sent) = (Ledger::new(10), row(), row());
+        send(&ledger, &unsent, AT_ONCE);
+        send(&ledger, &sent, Sent::Whole);
+        assert_eq!(ledger.forget_unsent(), std::slice::from_ref(&unsent.id));
+        assert_eq!(ledger.left().unsent, 0);
+        assert!(claims(&ledger, &unsent) && !claims(&ledger, &sent));
     }
 
     #[tokio::test]

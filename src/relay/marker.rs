@@ -3,12 +3,15 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use backon::{BackoffBuilder, ExponentialBuilder};
-use tokio::{sync::mpsc, time::Instant};
+use tokio::{
+    sync::{mpsc, watch},
+    time::Instant,
+};
 
 use super::{ledger::Ledger, pump::Tally};
 use crate::{
     error::Result,
-    routes::{Done, Routes},
+    routes::{RouteSet, Routes},
     row::RowId,
     store::Store,
 };
@@ -20,7 +23,9 @@ const MOST: usize = 1000;
 /// Some routes of a row are done.
 pub(crate) struct Mark {
     pub(crate) id: RowId,
-    pub(crate) done: Done,
+    pub(crate) done: RouteSet,
+    /// Whether nothing else of it is sent from here, so that its mark is the last to wait for.
+    pub(crate) is_last: bool,
     /// The pass that published it, if one waits for the mark.
     pub(crate) tally: Option<Tally>,
 }
@@ -33,6 +38,8 @@ pub(crate) struct Marker {
     pub(crate) inbox: mpsc::UnboundedReceiver<Mark>,
     /// How long a mark may wait for company: what a crash repeats against what an update costs.
     pub(crate) linger: Duration,
+    /// Whether someone waits for the marks, so that none waits for company.
+    pub(crate) hurry: watch::Receiver<bool>,
 }
 
 impl Marker {
@@ -50,10 +57,12 @@ impl Marker {
         }
         let until = Instant::now() + self.linger;
         while batch.len() < MOST {
-            let more = self.inbox.recv_many(batch, MOST - batch.len());
-            match tokio::time::timeout_at(until, more).await {
-                Ok(0) | Err(_) => break,
-                Ok(_) => {}
+            tokio::select! {
+                biased;
+                more = self.inbox.recv_many(batch, MOST - batch.len()) => if more == 0 { break },
+                () = tokio::time::sleep_until(until) => break,
+                // The sender is there for as long as the relay is; without it there is nobody to wait for.
+                _ = self.hurry.wait_for(|&hurry| hurry) => break,
             }
         }
         true
@@ -61,27 +70,27 @@ impl Marker {
 
     /// Marks the whole batch, for as long as it takes: a failed marking keeps its ids.
     async fn once(&self, batch: &mut Vec<Mark>) {
-        let mut groups: HashMap<Done, Vec<RowId>> = HashMap::new();
+        let mut groups: HashMap<_, Vec<RowId>> = HashMap::new();
         for mark in batch.iter() {
-            groups.entry(mark.done).or_default().push(mark.id.clone());
+            let alike = groups.entry((mark.done, mark.is_last)).or_default();
+            alike.push(mark.id.clone());
         }
-        for (done, ids) in groups {
-            self.mark(&ids, done).await;
+        for ((done, is_last), ids) in groups {
+            self.mark(&ids, done, is_last).await;
         }
-        let whole = self.routes.whole();
-        for mark in batch.drain(..).filter(|mark| mark.done == whole) {
+        for mark in batch.drain(..).filter(|mark| mark.is_last) {
             mark.tally.inspect(Tally::marked);
         }
     }
 
     /// Marks these rows. Where the server refuses for good, the batch is halved until the row it refuses is
     /// alone; that one stays in the ledger, so that this process at least does not send it again.
-    async fn mark(&self, ids: &[RowId], done: Done) {
+    async fn mark(&self, ids: &[RowId], done: RouteSet, is_last: bool) {
         let mut parts = vec![ids];
         while let Some(part) = parts.pop() {
             let Err(refusal) = self.acknowledged(part, done).await else {
                 // A row of which some routes were marked may by now wait for the mark of the rest.
-                if done == self.routes.whole() {
+                if is_last {
                     self.ledger.marked(part);
                 }
                 continue;
@@ -97,7 +106,7 @@ impl Marker {
     }
 
     /// Repeats the update for as long as the fault is not that of the rows.
-    async fn acknowledged(&self, ids: &[RowId], done: Done) -> Result<()> {
+    async fn acknowledged(&self, ids: &[RowId], done: RouteSet) -> Result<()> {
         let all = self.routes.names(self.routes.whole());
         let done = self.routes.names(done);
         let mut waits = ExponentialBuilder::default()

@@ -12,11 +12,12 @@ use super::{
     pump::Tally,
 };
 use crate::{
+    clock::{Moment, Term},
     report::Reports,
-    routes::{Done, Routes},
+    routes::{RouteSet, Routes},
     row::{Row, RowId, now},
     sinks::{Pace, Verdict, amqp::Amqp},
-    slots::Ownership,
+    slots::{Grant, Lanes, Ownership},
 };
 
 /// The longest a message that is refused again and again waits between two attempts.
@@ -30,6 +31,7 @@ pub(crate) struct Publisher {
     pub(crate) lanes: Ownership,
     pub(crate) sink: Amqp,
     pub(crate) interval: Duration,
+    whole: RouteSet,
     jobs: mpsc::UnboundedSender<Job>,
 }
 
@@ -37,6 +39,7 @@ pub(crate) struct Publisher {
 struct Job {
     row: Row,
     claim: Claim,
+    grant: Grant,
     tally: Option<Tally>,
     /// Given back when the row is settled.
     permits: Vec<OwnedSemaphorePermit>,
@@ -46,41 +49,48 @@ impl Publisher {
     /// Publishes a row this process has just committed, without waiting. What cannot go now is
     /// remembered as unsent, and tried again by the next cycle.
     pub(crate) fn at_once(&self, row: Row, claim: Claim) {
-        if !self.may_send(row.lane, row.pending) {
+        let Some(grant) = self.grant(&self.lanes.lanes(), row.lane, row.pending) else {
             return;
-        }
+        };
         let permit = (self.sink.is_up() && self.ledger.has_room())
             .then(|| self.sink.cap().try_take())
             .flatten();
         match permit {
-            Some(permit) => self.send(row, claim, None, vec![permit]),
+            Some(permit) => self.send(row, claim, grant, None, vec![permit]),
             None => claim.settle(
                 Sent::Again {
                     after: Duration::ZERO,
                 },
-                Done::default(),
+                RouteSet::default(),
             ),
         }
     }
 
     /// Publishes a row the pump has read, waiting for its turn. Cancelled, the row is forgotten.
-    pub(crate) async fn sweep(&self, row: Row, claim: Claim, tally: Option<Tally>) {
+    pub(crate) async fn sweep(&self, row: Row, claim: Claim, grant: Grant, tally: Option<Tally>) {
         self.ledger.room().await;
         let permits = self.sink.cap().take_swept().await;
-        self.send(row, claim, tally, permits);
+        self.send(row, claim, grant, tally, permits);
     }
 
-    /// Whether a row of this process may leave from here now: the time is the writer's own for an
-    /// interval less than the gap, and after that the lane's owner may be sweeping it.
-    pub(crate) fn may_send(&self, lane: u8, pending: i64) -> bool {
-        let margin = i64::try_from(self.interval.as_millis()).unwrap_or(i64::MAX);
-        self.lanes.owns(lane) || now() < pending.saturating_sub(margin)
+    /// What may leave from here of a row of this process: all of it for an interval less than the gap, when it is
+    /// its writer's own, and after that what its lane is owned for, since whoever owns it may be sweeping it.
+    pub(crate) fn grant(&self, lanes: &Lanes, lane: u8, pending: i64) -> Option<Grant> {
+        let left = i128::from(pending) - i128::from(now()) - self.interval.as_millis() as i128;
+        match u64::try_from(left) {
+            Ok(left @ 1..) => Some(Grant {
+                routes: self.whole,
+                term: Term::Until(Moment::now() + Duration::from_millis(left)),
+            }),
+            _ => lanes.grant(lane),
+        }
     }
 
     fn send(
         &self,
         row: Row,
         claim: Claim,
+        grant: Grant,
         tally: Option<Tally>,
         permits: Vec<OwnedSemaphorePermit>,
     ) {
@@ -88,6 +98,7 @@ impl Publisher {
         let job = Job {
             row,
             claim,
+            grant,
             tally,
             permits,
         };
@@ -126,6 +137,7 @@ pub(crate) fn publisher(parts: Parts) -> (Publisher, Publishing) {
         lanes: parts.lanes,
         sink: parts.sink.clone(),
         interval: parts.interval,
+        whole: parts.routes.whole(),
         jobs,
     };
     let publishing = Publishing {
@@ -194,7 +206,12 @@ impl Publishing {
         claim.settle(sent, done);
         if news || sent == Sent::Whole {
             // The marker outlives this loop.
-            let _ = self.marks.send(Mark { id, done, tally });
+            let _ = self.marks.send(Mark {
+                id,
+                done,
+                is_last: sent == Sent::Whole,
+                tally,
+            });
         }
         if matches!(sent, Sent::Again { after } if after.is_zero()) && self.sink.is_up() {
             self.nudge.notify_one();
@@ -244,7 +261,7 @@ struct Flown {
     id: RowId,
     claim: Claim,
     tally: Option<Tally>,
-    done: Done,
+    done: RouteSet,
     failures: Vec<Failure>,
 }
 
@@ -261,6 +278,7 @@ async fn publish(job: Job, routes: Arc<Routes>, sink: Amqp) -> Flown {
     let Job {
         row,
         claim,
+        grant,
         tally,
         permits,
     } = job;
@@ -268,12 +286,12 @@ async fn publish(job: Job, routes: Arc<Routes>, sink: Amqp) -> Flown {
     let mut failures = Vec::new();
     let mut messages = Vec::new();
     for (index, rendering) in routes.all.iter().enumerate() {
-        if done.contains(index) {
+        if done.contains(index) || !grant.routes.contains(index) {
             continue;
         }
         match rendering.label.render(&row.event, routes.encoding) {
             Ok(None) => done.insert(index),
-            Ok(Some(body)) => messages.push((index, rendering.message(&row, body))),
+            Ok(Some(body)) => messages.push((index, rendering.message(&row, body, &grant.term))),
             Err(unrendered) => failures.push(Failure {
                 label: rendering.label.name().to_owned(),
                 reason: unrendered.to_string(),

@@ -18,11 +18,12 @@ use tokio_util::sync::CancellationToken;
 use super::{ledger::Ledger, publisher::Publisher};
 use crate::{
     error::Result,
+    metrics,
     report::Reports,
     routes::Routes,
     row::{Row, RowId},
     sinks::amqp::Amqp,
-    slots::Ownership,
+    slots::{Grant, Lanes, Ownership},
     store::{Store, decode},
 };
 
@@ -159,15 +160,19 @@ impl Cycle {
     /// was. Reads nothing while the sink takes nothing or no lane is owned.
     pub(crate) async fn once(&mut self, tally: Option<Tally>) -> Result<u64> {
         let known = self.known(tally.as_ref()).await?;
-        let Some(slot) = self.lanes.slot() else {
+        let owned = self.lanes.lanes();
+        let list = owned.list();
+        if list.is_empty() {
+            metrics::cycle_without_a_lane(&self.store.name());
             return Ok(known);
-        };
-        let (before, from): (Vec<u8>, Vec<u8>) = slot.lanes().partition(|&lane| lane < self.first);
+        }
+        let (before, from): (Vec<u8>, Vec<u8>) =
+            list.into_iter().partition(|&lane| lane < self.first);
         self.first = 0;
         let mut swept = 0;
         for lanes in [from, before] {
             if !lanes.is_empty() && self.open() && self.first == 0 {
-                swept += self.sweep(&lanes, tally.as_ref()).await?;
+                swept += self.sweep(&lanes, &owned, tally.as_ref()).await?;
             }
         }
         Ok(known + swept)
@@ -189,18 +194,21 @@ impl Cycle {
             if due.is_empty() {
                 break;
             }
-            let (ours, others): (Vec<_>, Vec<_>) = due
-                .into_iter()
-                .partition(|due| self.publisher.may_send(due.lane, due.pending));
+            let owned = self.lanes.lanes();
+            let (ours, others): (Vec<_>, Vec<_>) = due.into_iter().partition(|due| {
+                self.publisher
+                    .grant(&owned, due.lane, due.pending)
+                    .is_some()
+            });
             others.iter().for_each(|due| self.ledger.forget(&due.id));
             let ids: Vec<RowId> = ours.into_iter().map(|due| due.id).collect();
-            rows += self.again(&ids, tally).await?;
+            rows += self.again(&ids, &owned, tally).await?;
             passed.extend(ids);
         }
         Ok(rows)
     }
 
-    async fn again(&mut self, ids: &[RowId], tally: Option<&Tally>) -> Result<u64> {
+    async fn again(&mut self, ids: &[RowId], owned: &Lanes, tally: Option<&Tally>) -> Result<u64> {
         let mut rows = 0;
         let mut gone: Vec<&RowId> = ids.iter().collect();
         let ledger = self.ledger.clone();
@@ -209,14 +217,18 @@ impl Cycle {
         while self.store.advance(&mut cursor).await? {
             if let Some(row) = self.read(cursor.current(), tally) {
                 gone.retain(|&id| *id != row.id);
-                rows += u64::from(self.hand_over(row, tally).await);
+                if let Some(grant) = self.publisher.grant(owned, row.lane, row.pending) {
+                    rows += u64::from(self.hand_over(row, grant, tally).await);
+                }
             }
         }
         gone.into_iter().for_each(|id| self.ledger.forget(id));
         Ok(rows)
     }
 
-    async fn sweep(&mut self, lanes: &[u8], tally: Option<&Tally>) -> Result<u64> {
+    /// What was read by the right to `owned` leaves by it or not at all: after it has ended, others may have
+    /// published it since.
+    async fn sweep(&mut self, lanes: &[u8], owned: &Lanes, tally: Option<&Tally>) -> Result<u64> {
         let mut rows = 0;
         let ledger = self.ledger.clone();
         let _reading = ledger.read();
@@ -225,12 +237,12 @@ impl Cycle {
             let Some(row) = self.read(cursor.current(), tally) else {
                 continue;
             };
-            let lane = row.lane;
-            if !self.open() || !self.lanes.owns(lane) {
-                self.first = lane;
+            let grant = owned.grant(row.lane).filter(|_| self.open());
+            let Some(grant) = grant else {
+                self.first = row.lane;
                 break;
-            }
-            rows += u64::from(self.hand_over(row, tally).await);
+            };
+            rows += u64::from(self.hand_over(row, grant, tally).await);
         }
         Ok(rows)
     }
@@ -255,8 +267,11 @@ impl Cycle {
     }
 
     /// Whether the row went on its way: not if it owes nothing to us, or this process is at it already.
-    async fn hand_over(&self, row: Row, tally: Option<&Tally>) -> bool {
-        if !self.routes.concern(row.outstanding.as_deref()) {
+    async fn hand_over(&self, row: Row, grant: Grant, tally: Option<&Tally>) -> bool {
+        if !self
+            .routes
+            .concern(grant.routes, row.outstanding.as_deref())
+        {
             return false;
         }
         let Some(claim) = self.ledger.claim(&row, Instant::now()) else {
@@ -265,7 +280,9 @@ impl Cycle {
         if let Some(tally) = tally {
             tally.counts.found.fetch_add(1, Relaxed);
         }
-        self.publisher.sweep(row, claim, tally.cloned()).await;
+        self.publisher
+            .sweep(row, claim, grant, tally.cloned())
+            .await;
         true
     }
 }

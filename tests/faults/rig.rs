@@ -5,7 +5,7 @@ use std::{collections::HashSet, time::Duration};
 use bson::{Document, doc};
 use futures::TryStreamExt;
 use mongodb::{Client, Collection, Database};
-use toa_outbox::{Amqp, Component, Label, Outbox, Settings};
+use toa_outbox::{Amqp, Component, Label, Outbox, Settings, Slot};
 
 use crate::support::{Checker, eventually, unique};
 
@@ -31,6 +31,7 @@ impl Rig {
             settings: Settings {
                 amqp: vec![amqp.to_owned()],
                 interval: Duration::from_millis(100),
+                slot: Some(Slot::WHOLE),
                 ..Settings::default()
             },
             namespace,

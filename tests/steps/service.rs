@@ -37,14 +37,14 @@ async fn starts_again_with(w: &mut Tea, seconds: u64) {
 #[given("two services that share the lanes")]
 async fn two(w: &mut Tea) {
     for slot in ["0/2", "1/2"] {
-        w.settings.slot = slot.parse().unwrap();
+        w.settings.slot = Some(slot.parse().unwrap());
         w.start().await;
     }
 }
 
 #[when(regex = r"^a service with the slot (\S+) starts$")]
 async fn another(w: &mut Tea, slot: String) {
-    w.settings.slot = slot.parse().unwrap();
+    w.settings.slot = Some(slot.parse().unwrap());
     w.start().await;
 }
 

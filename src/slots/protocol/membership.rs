@@ -2,8 +2,9 @@
 
 use super::document::{Document, Epoch, Member, Name, PROTOCOL, Routes};
 use super::request::Request;
-use super::timing::{Moment, Timing};
+use super::timing::Timing;
 use super::watch::Watch;
+use crate::clock::Moment;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Membership {

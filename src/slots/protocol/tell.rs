@@ -3,8 +3,8 @@
 use super::assignment::{Assignment, Output, Ownership, Reason};
 use super::document::Document;
 use super::hold::Hold;
-use super::timing::Moment;
 use super::{Entry, Place, Protocol};
+use crate::clock::Moment;
 
 impl Protocol {
     pub(super) fn tell(&mut self) {

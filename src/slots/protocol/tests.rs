@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::lane::Slot;
+
 use super::*;
 
 const BEAT: Duration = Duration::from_secs(2);
@@ -91,7 +93,10 @@ fn owner() -> (Protocol, Document) {
         number,
         Outcome::Written(document.clone()),
     );
-    assert!(protocol.owns("amqp/created", 1, at(30)) && !protocol.owns("amqp/created", 2, at(30)));
+    assert!(
+        protocol.assignment().owns("amqp/created", 1, at(30))
+            && !protocol.assignment().owns("amqp/created", 2, at(30))
+    );
     (protocol, document)
 }
 
@@ -116,9 +121,9 @@ fn an_unknown_protocol_stands_by_and_is_looked_at_once_a_beat() {
 #[test]
 fn ownership_ends_by_the_clock_alone() {
     let (protocol, _) = owner();
-    assert!(protocol.owns("amqp/created", 1, at(4019)));
+    assert!(protocol.assignment().owns("amqp/created", 1, at(4019)));
     assert!(
-        !protocol.owns("amqp/created", 1, at(4020)),
+        !protocol.assignment().owns("amqp/created", 1, at(4020)),
         "two beats after the join was sent, and nobody said so"
     );
 }
@@ -134,7 +139,7 @@ fn a_late_reply_is_no_reply() {
         Outcome::Written(beaten(&document)),
     );
     assert!(
-        !protocol.owns("amqp/created", 1, at(4020)),
+        !protocol.assignment().owns("amqp/created", 1, at(4020)),
         "it was not acknowledged within three quarters of a beat"
     );
 }
@@ -150,7 +155,8 @@ fn the_deadline_counts_from_the_send() {
         Outcome::Written(beaten(&document)),
     );
     assert!(
-        protocol.owns("amqp/created", 1, at(6019)) && !protocol.owns("amqp/created", 1, at(6020))
+        protocol.assignment().owns("amqp/created", 1, at(6019))
+            && !protocol.assignment().owns("amqp/created", 1, at(6020))
     );
 }
 
@@ -167,7 +173,7 @@ fn a_new_epoch_is_acknowledged_once_drained_and_not_before() {
         Outcome::Written(document.clone()),
     );
     assert!(outputs.contains(&Output::StandDown { order: 1 }) && sent(&outputs).is_none());
-    assert!(!protocol.owns("amqp/created", 1, at(2030)));
+    assert!(!protocol.assignment().owns("amqp/created", 1, at(2030)));
     let outputs = protocol.step(at(2040), Input::Drained { order: 1 });
     let ack = Request::Ack {
         id: document.members[1].id.clone(),

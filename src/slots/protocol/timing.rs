@@ -1,27 +1,6 @@
-//! The lengths the protocol lives by, and the only kind of time it knows.
+//! The lengths the protocol lives by.
 
-use std::ops::Add;
 use std::time::Duration;
-
-/// A reading of one machine's monotonic clock (one that counts suspension), as time since some start of its own.
-/// Moments of two machines are never compared.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Moment(pub Duration);
-
-impl Moment {
-    /// How long ago `earlier` was; nothing when it was not earlier.
-    pub fn since(self, earlier: Moment) -> Duration {
-        self.0.saturating_sub(earlier.0)
-    }
-}
-
-impl Add<Duration> for Moment {
-    type Output = Moment;
-
-    fn add(self, length: Duration) -> Moment {
-        Moment(self.0 + length)
-    }
-}
 
 /// Everything follows from the beat; the fields are apart so that a test can bend one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

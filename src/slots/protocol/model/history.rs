@@ -5,7 +5,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::time::Duration;
 
-use super::super::{Assignment, Document, Input, Moment, Outcome, Reason, Route, Routes, Timing};
+use crate::clock::Moment;
+
+use super::super::{Assignment, Document, Input, Outcome, Reason, Route, Routes, Timing};
 use super::replica::{Replica, Sent, covered, overlap, routes};
 use super::store::{Letter, Variant, apply};
 

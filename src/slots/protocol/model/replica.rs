@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use super::super::{Assignment, Input, Moment, Outcome, Output, Protocol, Route, Routes, Timing};
+use crate::clock::Moment;
+
+use super::super::{Assignment, Input, Outcome, Output, Protocol, Route, Routes, Timing};
 use super::store::{Letter, Variant, distort, misread};
 use crate::lane::LANES;
 

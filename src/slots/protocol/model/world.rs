@@ -7,7 +7,9 @@
 use std::rc::Rc;
 use std::time::Duration;
 
-use super::super::{Document, Input, Moment, Outcome, Request, Routes, Timing};
+use crate::clock::Moment;
+
+use super::super::{Document, Input, Outcome, Request, Routes, Timing};
 use super::replica::{Lanes, Replica, Sent, covered, overlap};
 use super::store::{Letter, Variant, apply};
 

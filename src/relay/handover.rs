@@ -1,0 +1,96 @@
+//! Lets go of what was taken up under an earlier assignment, when the group asks for it.
+//!
+//! By then the right to it has ended, so nothing is started any more; the pump finds out by itself. What is in flight
+//! is waited for, with its marks, and if that takes too long the connection is cut: it must not leave later, when the
+//! lanes are another's. A row of this process's own needs none of that, `pending` keeps it from others; but what is
+//! known not to have left is made due, so that they need not wait.
+
+use std::{sync::Arc, time::Duration};
+
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::ledger::{Ledger, Swept};
+use crate::{sinks::amqp::Amqp, slots::Order, store::Store};
+
+/// How long what is in flight and its marks are waited for.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// How long the last steps may take: what a cut resolves, and one update.
+const REST: Duration = Duration::from_secs(2);
+
+pub(crate) struct Handover {
+    pub(crate) store: Store,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) sink: Amqp,
+    pub(crate) orders: mpsc::UnboundedReceiver<Order>,
+    /// Tells the marker that someone waits.
+    pub(crate) hurry: watch::Sender<bool>,
+    /// Cancelled when nothing sends or marks any more, and waiting for it is in vain.
+    pub(crate) over: CancellationToken,
+}
+
+impl Handover {
+    /// Ends when nobody can order anything any more.
+    pub(crate) async fn run(mut self) {
+        while let Some(order) = self.orders.recv().await {
+            self.once(order).await;
+        }
+    }
+
+    async fn once(&mut self, order: Order) {
+        let order = match order.at_once {
+            true => order,
+            false => self.drain(order).await,
+        };
+        let swept = self.ledger.swept();
+        if swept.in_flight > 0 {
+            tracing::warn!(
+                rows = swept.in_flight,
+                "lanes are another's now and rows of them still in flight: cutting the connection to the broker"
+            );
+            self.sink.cut();
+            let resolved = self.ledger.until_swept(|swept| swept.in_flight == 0);
+            // Cut, none of them can leave any more, resolved or not.
+            let _ = tokio::time::timeout(REST, resolved).await;
+        }
+        if !order.at_once {
+            self.release().await;
+        }
+        order.done();
+    }
+
+    /// Waits for what is in flight and for its marks, unless that takes too long or is called off.
+    async fn drain(&mut self, order: Order) -> Order {
+        self.hurry.send_replace(true);
+        let settled = self.ledger.until_swept(|swept| swept == Swept::default());
+        let order = tokio::select! {
+            biased;
+            Some(cut) = self.orders.recv() => cut,
+            () = settled => order,
+            () = self.over.cancelled() => order,
+            () = tokio::time::sleep(DRAIN) => order,
+        };
+        self.hurry.send_replace(false);
+        order
+    }
+
+    /// Leaves what could not be sent to whoever pumps its lanes next, now rather than when `pending` says.
+    async fn release(&self) {
+        let unsent = self.ledger.forget_unsent();
+        if unsent.is_empty() {
+            return;
+        }
+        match tokio::time::timeout(REST, self.store.release(&unsent)).await {
+            Ok(Ok(())) => tracing::debug!(rows = unsent.len(), "left to the next owner"),
+            // Nothing but time is lost.
+            Ok(Err(error)) => {
+                tracing::warn!(%error, rows = unsent.len(), "the next owner has them when they are due")
+            }
+            Err(_) => tracing::warn!(
+                rows = unsent.len(),
+                "no answer; the next owner has them when they are due"
+            ),
+        }
+    }
+}

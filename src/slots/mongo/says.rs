@@ -1,0 +1,179 @@
+//! What a member tells the operator: debug while all is well, info on a change, warn when something was lost.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use crate::{
+    clock::Moment,
+    report::Reports,
+    slots::protocol::{Assignment, Epoch, Name, Outcome, Ownership, Reason, Request},
+};
+
+#[derive(Clone)]
+pub(super) struct Says {
+    group: Arc<str>,
+    reports: Arc<Mutex<Reports>>,
+    said: Option<Said>,
+}
+
+/// What was said last of the assignment.
+#[derive(Clone, PartialEq)]
+enum Said {
+    Owns(Epoch),
+    Nothing(Reason),
+}
+
+impl Says {
+    pub(super) fn new(group: &str) -> Self {
+        Self {
+            group: group.into(),
+            reports: Arc::default(),
+            said: None,
+        }
+    }
+
+    /// Of each request; a fault the first time, then counted.
+    pub(super) fn asked(&self, request: &Request, outcome: &Result<Outcome, String>) {
+        let group = &*self.group;
+        let Err(problem) = outcome else {
+            return tracing::trace!(group, ?request, ?outcome, "asked");
+        };
+        let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        reports.first(problem, |times| {
+            tracing::warn!(
+                group,
+                problem,
+                times,
+                "a request on outbox_slots failed; without it, lanes are lost. The user needs find, insert and update \
+                 there, and the primary has to answer within a beat (TOA_ATOMICITY_INTERVAL)"
+            );
+        });
+    }
+
+    /// Of what is owned, each time the protocol says so.
+    pub(super) fn assigned(
+        &mut self,
+        assignment: &Assignment,
+        me: Option<&Name>,
+        members: usize,
+        now: Moment,
+    ) {
+        let group = &*self.group;
+        let me = me.map_or("nobody", |me| me);
+        let now = now.0.as_nanos() as u64;
+        let said = match assignment {
+            Assignment::Own(own) => Said::Owns(own.epoch.clone()),
+            Assignment::None(reason) => Said::Nothing(*reason),
+        };
+        if let Assignment::Own(own) = assignment {
+            let (slots, until) = (slots(own), own.until.0.as_nanos() as u64);
+            tracing::debug!(
+                group,
+                me,
+                slots,
+                now,
+                until,
+                "its lanes are its own for longer"
+            );
+        }
+        if self.said.as_ref() == Some(&said) {
+            return;
+        }
+        match assignment {
+            Assignment::Own(own) => {
+                let (slots, epoch) = (slots(own), own.epoch.number);
+                tracing::info!(group, me, slots, epoch, members, now, "owns lanes");
+            }
+            Assignment::None(reason) => self.owns_nothing(*reason, me, now),
+        }
+        self.said = Some(said);
+    }
+
+    fn owns_nothing(&self, reason: Reason, me: &str, now: u64) {
+        let group = &*self.group;
+        match reason {
+            Reason::Joining => tracing::debug!(group, me, now, "owns nothing: joining"),
+            Reason::Waiting => tracing::info!(
+                group,
+                me,
+                now,
+                "owns nothing yet: it made the group, and waits a lease for owners of one that may have been dropped"
+            ),
+            Reason::Unsettled => tracing::info!(
+                group,
+                me,
+                now,
+                "owns nothing for now: the members changed, and not all have let go of their lanes"
+            ),
+            Reason::StandingDown => {
+                tracing::info!(
+                    group,
+                    me,
+                    now,
+                    "owns nothing for now: letting go of its lanes"
+                );
+            }
+            Reason::Lapsed => tracing::warn!(
+                group,
+                me,
+                now,
+                "owns nothing: no beat was acknowledged for two beats; it pumps again when MongoDB answers"
+            ),
+            Reason::Spare => tracing::info!(
+                group,
+                me,
+                now,
+                "owns nothing: spare, 128 members come before it or it serves no route now; it writes and publishes \
+                 its own rows"
+            ),
+            Reason::Foreign(version) => tracing::error!(
+                group,
+                me,
+                now,
+                version,
+                "owns nothing: the group speaks another version of the protocol; it joins once no member of that \
+                 version is left and its document is gone"
+            ),
+            Reason::Left => tracing::info!(group, me, now, "owns nothing any more: left the group"),
+        }
+    }
+
+    /// Of having let go of everything it held when its lanes were taken back.
+    pub(super) fn let_go(&self, me: &str, now: Moment) {
+        let (group, now) = (&*self.group, now.0.as_nanos() as u64);
+        tracing::debug!(group, me, now, "let go of its lanes");
+    }
+
+    pub(super) fn doubts(&self) {
+        tracing::warn!(
+            group = &*self.group,
+            "the wall clock ran ahead by a beat: was this machine stopped? Its lanes are given up until the others agree"
+        );
+    }
+
+    /// Of leaving the lanes to those who can work on them.
+    pub(super) fn serves(&self, all: bool) {
+        let group = &*self.group;
+        match all {
+            true => tracing::info!(group, "takes lanes again"),
+            false => tracing::warn!(
+                group,
+                "cannot publish or mark, and another can: its lanes are theirs meanwhile"
+            ),
+        }
+    }
+}
+
+/// `1/3` where that goes for every route, else each slot with its routes.
+fn slots(own: &Ownership) -> String {
+    let mut slots: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (route, slot) in own.slots.iter() {
+        slots.entry(slot.to_string()).or_default().push(route);
+    }
+    match slots.len() {
+        1 => slots.into_keys().collect(),
+        _ => format!("{slots:?}"),
+    }
+}

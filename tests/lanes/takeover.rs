@@ -1,0 +1,270 @@
+//! A replica goes or comes: the others have its lanes soon, its rows are out soon after, and nobody owns twice.
+
+use std::time::Duration;
+
+use bson::doc;
+use libtest_mimic::Trial;
+
+use crate::{
+    crew::Replica,
+    dose,
+    stage::{PATIENCE, Stage, assert_one_owner},
+    support::{Checker, eventually},
+    timeline, trial,
+};
+
+pub fn tests() -> Vec<Trial> {
+    vec![
+        trial!(rows_are_shared_without_a_duplicate),
+        trial!(a_killed_replica_repeats_at_most_what_it_had_in_flight),
+        trial!(takeovers_are_quick),
+        trial!(two_of_one_host_and_configuration_hold_different_lanes),
+        trial!(members_come_and_go_by_the_hundred),
+        trial!(a_rolling_restart_repeats_nothing),
+        trial!(a_label_that_only_some_know_is_theirs_alone),
+        trial!(a_group_and_static_slots_do_not_mix),
+    ]
+}
+
+const IN_FLIGHT: usize = 1000;
+
+async fn rows_are_shared_without_a_duplicate() {
+    let stage = Stage::shared().await;
+    let consumer = stage.consume().await;
+    let mut crew = stage.start(3);
+    stage.whole(&crew).await;
+    stage.seed(10_000).await;
+    assert_eq!(stage.all_arrive(&consumer).await.len(), 0);
+    for replica in &mut crew {
+        replica.stop().await;
+    }
+    assert_one_owner(&crew);
+    assert_eq!(stage.members().await, 0, "they left");
+}
+
+async fn a_killed_replica_repeats_at_most_what_it_had_in_flight() {
+    let stage = Stage::shared().await;
+    let consumer = stage.consume().await;
+    let mut crew = stage.start(3);
+    stage.whole(&crew).await;
+    stage.seed(20_000).await;
+    consumer.wait_for(3_000, PATIENCE).await;
+    crew[0].kill().await;
+    let repeated = stage.all_arrive(&consumer).await.len();
+    println!("killed while draining: {repeated} of 20 000 repeated");
+    // In flight, and confirmed but waiting for the marker.
+    assert!(repeated <= 2 * IN_FLIGHT, "{repeated}");
+    stage.whole_of(&crew, 2).await;
+    assert_one_owner(&crew);
+}
+
+/// At the default beat and interval.
+async fn takeovers_are_quick() {
+    let mut stage = Stage::shared().await;
+    (stage.beat, stage.interval) = (Duration::from_secs(2), Duration::from_secs(5));
+    let consumer = stage.consume().await;
+    let (mut crew, mut gone) = (stage.start(2), Vec::new());
+    stage.whole(&crew).await;
+    let (mut stopped, mut killed, mut joined) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..dose(3, 30) {
+        crew.push(stage.casting().start());
+        joined.push(until_published(&stage, &consumer, &crew).await);
+        let mut one = crew.remove(0);
+        one.ask_to_stop();
+        stopped.push(until_published(&stage, &consumer, &crew).await);
+        one.has_stopped().await;
+        crew.push(stage.casting().start());
+        stage.whole(&crew).await;
+        // What is published and not marked would be repeated.
+        stage.settled().await;
+        let mut other = crew.remove(0);
+        other.kill().await;
+        killed.push(until_published(&stage, &consumer, &crew).await);
+        gone.extend([one, other]);
+    }
+    let shown = |name: &str, times: &mut Vec<Duration>| {
+        times.sort();
+        let (median, most) = (times[times.len() / 2], times[times.len() - 1]);
+        println!(
+            "{name}: {} runs, median {median:.2?}, most {most:.2?}",
+            times.len()
+        );
+        most
+    };
+    // The start of a process is in it.
+    assert!(shown("join of a third", &mut joined) < Duration::from_secs(2));
+    assert!(shown("SIGTERM of an owner", &mut stopped) < Duration::from_secs(1));
+    let lease_and_beat = stage.beat * 4;
+    assert!(shown("SIGKILL of an owner", &mut killed) < lease_and_beat + Duration::from_secs(1));
+    assert!(stage.all_arrive(&consumer).await.is_empty());
+    crew.extend(gone);
+    assert_one_owner(&crew);
+}
+
+/// How long until the crew owns all lanes and has published a row of each.
+async fn until_published(stage: &Stage, consumer: &Checker, crew: &[Replica]) -> Duration {
+    let begun = tokio::time::Instant::now();
+    let before = consumer.distinct();
+    // Due from the beginning, so that whoever comes to own their lanes finds them in its first cycle.
+    stage.seed(128).await;
+    consumer.wait_for(before + 128, PATIENCE).await;
+    stage.whole(crew).await;
+    begun.elapsed()
+}
+
+async fn two_of_one_host_and_configuration_hold_different_lanes() {
+    let stage = Stage::shared().await;
+    let mut crew = stage.start(2);
+    stage.whole(&crew).await;
+    // One is started again while its old self still stands in the document.
+    crew[0].kill().await;
+    crew.push(stage.casting().start());
+    stage.whole_of(&crew, 2).await;
+    assert_eq!(stage.members().await, 2);
+    assert_one_owner(&crew);
+}
+
+async fn members_come_and_go_by_the_hundred() {
+    let mut stage = Stage::shared().await;
+    stage.beat = Duration::from_secs(2);
+    let consumer = stage.consume().await;
+    let mut crew = stage.start(2);
+    stage.whole(&crew).await;
+    crew.push(stage.casting().start());
+    stage.whole(&crew).await;
+    crew.extend(stage.start(2));
+    stage.whole(&crew).await;
+    // 125 more, in five processes.
+    let many = stage.casting().with(crate::replica::SEATS, 25);
+    let from = crew.len();
+    crew.extend((0..5).map(|_| many.start()));
+    eventually(
+        PATIENCE * 2,
+        "130 members, 128 owners of a lane each",
+        async || {
+            let owners = owners(&crew);
+            stage.members().await == 130 && owners == 128
+        },
+    )
+    .await;
+    let spares: usize = crew.iter().map(|replica| replica.count("spare")).sum();
+    assert!((2..=130).contains(&spares), "spares say so once: {spares}");
+    let before = beats(&stage).await;
+    let begun = tokio::time::Instant::now();
+    stage.seed(1_000).await;
+    stage.all_arrive(&consumer).await;
+    tokio::time::sleep_until(begun + stage.beat * 5).await;
+    let each = (beats(&stage).await - before) as f64 / 130.0 / 5.0;
+    println!("130 members: {each:.2} beats a member in a beat's time");
+    assert!(each < 1.5, "{each}");
+    for replica in &mut crew[from..] {
+        replica.stop().await;
+    }
+    let mut gone = crew.split_off(2);
+    for replica in &mut gone[..3] {
+        replica.stop().await;
+    }
+    stage.whole(&crew).await;
+    crew.extend(gone);
+    assert_one_owner(&crew);
+    assert!(stage.all_arrive(&consumer).await.is_empty());
+}
+
+/// How many own something now.
+fn owners(crew: &[Replica]) -> usize {
+    let now = timeline::now();
+    let spans = crate::stage::spans(crew);
+    let owners: std::collections::HashSet<&str> = spans
+        .iter()
+        .filter(|span| span.from <= now && now < span.to)
+        .map(|span| span.who.as_str())
+        .collect();
+    owners.len()
+}
+
+/// The sum of all members' beats.
+async fn beats(stage: &Stage) -> i64 {
+    let group = stage.document().await.unwrap();
+    let members = group.get_array("members").unwrap().iter();
+    members
+        .map(|member| member.as_document().unwrap().get_i64("beat").unwrap())
+        .sum()
+}
+
+async fn a_rolling_restart_repeats_nothing() {
+    let stage = Stage::shared().await;
+    let consumer = stage.consume().await;
+    let mut crew = stage.start(3);
+    stage.whole(&crew).await;
+    let mut gone = Vec::new();
+    for _ in 0..3 {
+        for replica in &mut crew {
+            replica.write(30).await;
+        }
+        stage.seed(1_000).await;
+        crew.push(stage.casting().start());
+        stage.whole(&crew).await;
+        let mut one = crew.remove(0);
+        one.stop().await;
+        gone.push(one);
+        stage.whole(&crew).await;
+    }
+    for replica in &mut crew {
+        replica.write(0).await;
+    }
+    assert_eq!(stage.all_arrive(&consumer).await.len(), 0);
+    crew.extend(gone);
+    assert_one_owner(&crew);
+}
+
+/// In a rolling deployment the new version knows a label more. It alone sweeps for it, in every lane.
+async fn a_label_that_only_some_know_is_theirs_alone() {
+    let stage = Stage::shared().await;
+    let consumer = stage.consume().await;
+    let mut crew = vec![
+        stage.casting().start(),
+        stage.casting().labels("created sync").start(),
+    ];
+    stage.whole(&crew).await;
+    eventually(
+        PATIENCE,
+        "every lane of the new label has the one owner",
+        async || {
+            let spans = crew[1].spans();
+            timeline::is_whole(&spans, "amqp/sync", timeline::now())
+        },
+    )
+    .await;
+    stage.seed(1_000).await;
+    assert!(stage.all_arrive(&consumer).await.is_empty());
+    for replica in &mut crew {
+        replica.stop().await;
+    }
+    assert_one_owner(&crew);
+}
+
+async fn a_group_and_static_slots_do_not_mix() {
+    let stage = Stage::shared().await;
+    let crew = stage.start(1);
+    stage.whole(&crew).await;
+    let other = stage.casting().with("TOA_OUTBOX_SLOT", "0/2").start();
+    eventually(
+        PATIENCE,
+        "whoever is set up otherwise says why it stands by",
+        async || other.count("stands by") == 1,
+    )
+    .await;
+    let consumer = stage.consume().await;
+    stage.seed(256).await;
+    assert!(stage.all_arrive(&consumer).await.is_empty());
+    assert_eq!(other.count("stands by"), 1, "and says it once");
+    // Once an administrator has decided, it has its lanes.
+    drop(crew);
+    let binding = doc! { "_id": { "collection": stage.rows().name() } };
+    stage.slots().delete_one(binding).await.unwrap();
+    stage.seed(256).await;
+    eventually(PATIENCE, "the static slot is pumped", async || {
+        consumer.distinct() >= 256 + 128
+    })
+    .await;
+}

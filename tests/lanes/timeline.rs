@@ -1,0 +1,127 @@
+//! Who owned which lanes, from when to when, by the clock all processes of one machine share.
+
+use std::time::Duration;
+
+use serde_json::Value;
+use toa_outbox::{LANES, Slot};
+
+/// A reading of the clock the library measures ownership by, in nanoseconds.
+pub fn now() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+pub fn nanos(time: Duration) -> u64 {
+    time.as_nanos() as u64
+}
+
+/// One owner of some lanes for one route.
+#[derive(Clone, Debug)]
+pub struct Span {
+    pub who: String,
+    pub route: String,
+    pub slot: Slot,
+    pub from: u64,
+    /// When it had let go, or by its own deadline everything was cut, or its process was gone.
+    pub to: u64,
+}
+
+impl Span {
+    pub fn owns(&self, lane: u8, at: u64) -> bool {
+        self.from <= at && at < self.to && self.slot.owns(lane)
+    }
+
+    fn meets(&self, other: &Self) -> bool {
+        self.from < other.to
+            && other.from < self.to
+            && self.route == other.route
+            && (0..LANES).any(|lane| self.slot.owns(lane) && other.slot.owns(lane))
+    }
+}
+
+/// What a process told of its lanes, as spans. `routes` are those it serves, `gone` when it ended.
+pub fn spans(told: &[Value], routes: &[String], beat: Duration, gone: Option<u64>) -> Vec<Span> {
+    let mut spans: Vec<Span> = Vec::new();
+    // Where the spans of an owner that still last are.
+    let mut open: Vec<usize> = Vec::new();
+    for line in told {
+        let (Some(who), Some(now)) = (line["me"].as_str(), line["now"].as_u64()) else {
+            continue;
+        };
+        if let (Some(slots), Some(until)) = (line["slots"].as_str(), line["until"].as_u64()) {
+            // In flight until half a beat after nothing more is started.
+            let to = until + nanos(beat) / 2;
+            for (route, slot) in read(slots, routes) {
+                let same =
+                    |span: &Span| span.who == who && span.route == route && span.slot == slot;
+                match open
+                    .iter()
+                    .find(|&&at| same(&spans[at]) && spans[at].to >= now)
+                {
+                    Some(&at) => spans[at].to = to,
+                    None => {
+                        open.push(spans.len());
+                        let (who, from) = (who.to_owned(), now);
+                        spans.push(Span {
+                            who,
+                            route,
+                            slot,
+                            from,
+                            to,
+                        });
+                    }
+                }
+            }
+        } else if line["message"] == "let go of its lanes" {
+            open.retain(|&at| {
+                let ends = spans[at].who == who;
+                if ends {
+                    spans[at].to = spans[at].to.min(now);
+                }
+                !ends
+            });
+        }
+    }
+    let gone = gone.unwrap_or(u64::MAX);
+    spans
+        .iter_mut()
+        .for_each(|span| span.to = span.to.min(gone));
+    spans
+}
+
+/// `1/3`, of all routes, or a list of slots, each with its routes.
+fn read(slots: &str, routes: &[String]) -> Vec<(String, Slot)> {
+    if let Ok(slot) = slots.parse() {
+        return routes.iter().map(|route| (route.clone(), slot)).collect();
+    }
+    let slots: std::collections::BTreeMap<String, Vec<String>> =
+        serde_json::from_str(slots).unwrap();
+    let each = slots.into_iter().flat_map(|(slot, routes)| {
+        let slot: Slot = slot.parse().unwrap();
+        routes.into_iter().map(move |route| (route, slot))
+    });
+    each.collect()
+}
+
+/// Panics where a route and lane had two owners at one time.
+pub fn assert_one_owner(spans: &[Span]) {
+    let mut spans: Vec<&Span> = spans.iter().filter(|span| span.from < span.to).collect();
+    spans.sort_by_key(|span| span.from);
+    for (index, span) in spans.iter().enumerate() {
+        let later = spans[index + 1..]
+            .iter()
+            .take_while(|other| other.from < span.to);
+        for other in later.filter(|other| other.who != span.who) {
+            assert!(!span.meets(other), "two owners:\n{span:?}\n{other:?}");
+        }
+    }
+}
+
+/// Whether every lane of `route` has an owner at that time.
+pub fn is_whole(spans: &[Span], route: &str, at: u64) -> bool {
+    let owned = |lane| {
+        let mut of_route = spans.iter().filter(|span| span.route == route);
+        of_route.any(|span| span.owns(lane, at))
+    };
+    (0..LANES).all(owned)
+}
