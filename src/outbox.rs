@@ -34,7 +34,7 @@ const ROW_LIMIT: usize = 16 * 1024 * 1024 - 16 * 1024;
 /// The outbox of one component: writes a row with every state change, and publishes what it wrote.
 ///
 /// Cheap to clone. When the last clone is dropped the relay takes nothing more and drains in the background,
-/// for as long as the runtime lets it; the rows are in the database, and whoever pumps their lanes next
+/// for at most [`Settings::grace`]; the rows are in the database, and whoever pumps their lanes next
 /// publishes what is left. To stop in good order, and know what that is, call
 /// [`shutdown`](Self::shutdown).
 ///
@@ -219,6 +219,8 @@ impl Outbox {
     /// and says what it did. For tests; the pump runs without it.
     ///
     /// While there is no connection to the broker (see [`Amqp::up`]) it does nothing, and says so with zeros.
+    /// While this replica owns no lane, it only tries again what it could not send; the first replica of a
+    /// component has none for three [beats](Settings::beat), and with [`Settings::slot`] `0/1` all from the start.
     /// Rows that are not due yet are not found: with [`Settings::defer`] a row is due when it is written.
     ///
     /// # Errors
@@ -232,7 +234,7 @@ impl Outbox {
     }
 
     /// Stops: takes nothing more, waits for what is in flight and for its marks, at most
-    /// [`Settings::grace`], and says what was left behind. Rows written after it are left to the pump of
+    /// [`Settings::grace`], leaves its lanes to other replicas, within a second more, and says what was left behind. Rows written after it are left to the pump of
     /// whoever comes next.
     pub async fn shutdown(&self) -> Left {
         match &self.inner.mode {

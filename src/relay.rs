@@ -20,6 +20,7 @@
 mod fitness;
 mod handover;
 pub(crate) mod ledger;
+mod lifetime;
 mod marker;
 mod publisher;
 pub(crate) mod pump;
@@ -29,7 +30,6 @@ use std::{sync::Arc, time::Duration};
 use tokio::{
     sync::{Mutex, Notify, OnceCell, mpsc, watch},
     task::{JoinHandle, JoinSet},
-    time::Instant,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -46,6 +46,7 @@ use crate::{
 use fitness::Fitness;
 use handover::Handover;
 use ledger::{Claim, Ledger, Left};
+use lifetime::Lifetime;
 use marker::Marker;
 use publisher::{Parts, Publisher};
 use pump::{Cycle, Pass, Pump};
@@ -59,26 +60,17 @@ const REMEMBERED: usize = 10;
 /// How long nothing may be marked before the lanes are left to others: a few cycles, and longer than an election.
 const LEAST_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long leaving may take when the grace is used up.
-const FAREWELL: Duration = Duration::from_secs(1);
-
 /// The running loops of one component. Dropped, they are told to stop and drain by themselves.
 pub(crate) struct Relay {
     ledger: Arc<Ledger>,
     publisher: Publisher,
     cycle: Arc<Mutex<Cycle>>,
     nudge: Arc<Notify>,
-    sink: Amqp,
-    grace: Duration,
     stop: CancellationToken,
-    /// Ends the loops where they are.
-    abort: CancellationToken,
-    /// Cancelled when they have ended.
-    over: CancellationToken,
     _dropped: DropGuard,
     lanes: Ownership,
     /// Everything that runs.
-    all: Mutex<JoinHandle<()>>,
+    all: Mutex<JoinHandle<Left>>,
     /// What the shutdown left.
     left: OnceCell<Left>,
 }
@@ -145,6 +137,7 @@ impl Relay {
             ledger: ledger.clone(),
             inbox,
             linger: (settings.interval / 10).min(LONGEST_LINGER),
+            others: seat.others,
             hurry: is_hurried,
         };
         let fitness = Fitness {
@@ -154,11 +147,7 @@ impl Relay {
             patience: (settings.interval * 5).max(LEAST_PATIENCE),
             fit: seat.fit,
         };
-        let (stop, abort, over) = (
-            CancellationToken::new(),
-            CancellationToken::new(),
-            CancellationToken::new(),
-        );
+        let (stop, over) = (CancellationToken::new(), CancellationToken::new());
         let handover = Handover {
             store: store.clone(),
             ledger: ledger.clone(),
@@ -175,28 +164,25 @@ impl Relay {
         let mut place = JoinSet::new();
         place.spawn(seat.keeping);
         place.spawn(handover.run());
-        let all = tokio::spawn({
-            let (stop, abort, over) = (stop.clone(), abort.clone(), over.clone());
-            async move {
-                worked(work, &stop, &abort).await;
-                over.cancel();
-                seat.leave.cancel();
-                ended(&mut place).await;
-            }
-        });
+        let lifetime = Lifetime {
+            work,
+            place,
+            stop: stop.clone(),
+            over,
+            leave: seat.leave,
+            ledger: ledger.clone(),
+            sink: sink.clone(),
+            grace: settings.grace,
+        };
         Self {
             ledger,
             publisher,
             cycle,
             nudge,
-            sink: sink.clone(),
-            grace: settings.grace,
             _dropped: stop.clone().drop_guard(),
             stop,
-            abort,
-            over,
             lanes,
-            all: Mutex::new(all),
+            all: Mutex::new(tokio::spawn(lifetime.run())),
             left: OnceCell::new(),
         }
     }
@@ -223,70 +209,14 @@ impl Relay {
         pump::pass(&self.cycle).await
     }
 
-    /// Stops taking, drains and marks within the grace, and says what was left behind. Called again, it
-    /// says the same at once. Cancel safe: the loops go on draining.
+    /// Stops taking, drains and marks within the grace, leaves its lanes to others, and says what was left behind.
+    /// Called again, it says the same at once. Cancel safe: the loops go on draining.
     pub(crate) async fn shutdown(&self) -> Left {
-        *self.left.get_or_init(|| self.drain()).await
-    }
-
-    async fn drain(&self) -> Left {
-        self.stop.cancel();
-        let until = Instant::now() + self.grace;
-        // Where the caller gives up waiting, everything goes on draining.
-        let mut all = self.all.lock().await;
-        let drained = tokio::time::timeout_at(until, self.over.cancelled()).await;
-        // Counted before the loops are ended: they forget what is in flight.
-        let left = self.ledger.left();
-        if drained.is_err() {
-            // What is in flight must not leave after everyone was told that it may not have.
-            if left.in_flight > 0 {
-                self.sink.cut();
-            }
-            self.abort.cancel();
-        }
-        let until = until.max(Instant::now() + FAREWELL);
-        if tokio::time::timeout_at(until, &mut *all).await.is_err() {
-            tracing::warn!(
-                "could not leave the group; its lanes are taken over when the lease has run out"
-            );
-            all.abort();
-        }
-        tracing::info!(
-            in_flight = left.in_flight,
-            unmarked = left.unmarked,
-            unsent = left.unsent,
-            "stopped; what is left stays in the outbox"
-        );
-        left
-    }
-}
-
-/// Runs until all of the work is over. A loop that dies ends the others, in good order; so they do nothing by
-/// halves.
-async fn worked(mut work: JoinSet<()>, stop: &CancellationToken, abort: &CancellationToken) {
-    loop {
-        tokio::select! {
-            ended = work.join_next() => match ended {
-                None => return,
-                Some(Ok(())) => {}
-                Some(Err(error)) => {
-                    tracing::error!(
-                        %error,
-                        "a loop of the relay died: nothing is pumped or published here any more, rows are left to other \
-                         replicas; restart this one"
-                    );
-                    stop.cancel();
-                }
-            },
-            () = abort.cancelled() => return work.shutdown().await,
-        }
-    }
-}
-
-async fn ended(tasks: &mut JoinSet<()>) {
-    while let Some(result) = tasks.join_next().await {
-        if let Err(error) = result {
-            tracing::error!(%error, "a task of the seat among the replicas died");
-        }
+        let drain = async {
+            self.stop.cancel();
+            // It has no reason to die.
+            (&mut *self.all.lock().await).await.unwrap_or_default()
+        };
+        *self.left.get_or_init(|| drain).await
     }
 }

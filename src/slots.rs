@@ -29,7 +29,7 @@
 //!                                                                      └─ 2½ beats: cut ── lapsed: renew
 //! ```
 //!
-//! What the host may have in its hands is apart from that (`hold.rs`): nothing, lanes of one epoch, or an order to let
+//! What the host may have in its hands is apart from that (`protocol/hold.rs`): nothing, lanes of one epoch, or an order to let
 //! go that it has not answered. Nothing is acknowledged and no document is joined before it is nothing: a join writes
 //! its own `seen`, so it says the same as an ack.
 //!
@@ -45,7 +45,8 @@
 //!   the cut 2½ on the owner's: a fifth of difference is borne. The deadline counts from the *send* of the last
 //!   acknowledged beat, stillness from the *receipt* of the first reply that showed it: each side errs to its own loss.
 //! - **The host is trusted** to compare its clock with the deadline before every hand-over, to have let go when it says
-//!   `Drained`, and to draw a new process name at every start. A paused host can finish the one call it was in.
+//!   `Drained`, and to draw a new process name at every start. A paused host can finish the one call it was in,
+//!   and its client what it had queued until then.
 //! - **The document may be dropped at any time, or replaced by an older copy** (a dump that was restored), if the copy
 //!   is older than a lease and not everybody in it has been replaced since. See the end for what that excludes.
 //!
@@ -65,7 +66,14 @@
 //! - *Our own `seen` is absent:* we made this document, and there may be owners by one that was dropped. Nothing is
 //!   acknowledged until a lease after we first saw that, and we do not leave: that would end the others' wait.
 //! - *An unknown `protocol`:* every write filters on it, so nothing of it is touched. We look again once a beat.
+//! - *Written, and never acknowledged by a majority:* alive in the eyes of the others, and it owns nothing. After a
+//!   lease of that a member falls silent for long enough to be evicted (`mongo.rs`; to the protocol, requests are lost).
 //! - *The clock itself* (`Doubt`): as after a lapse, and what is under way counts as unanswered.
+//!
+//! # Who can do the work
+//!
+//! A member that has had no broker for two leases, or whose marks have failed for long, serves no route as long as
+//! another serves some: to the group that is a change of its routes like any other, a new epoch. It stays a member.
 //!
 //! # Why two owners cannot be
 //!
@@ -93,7 +101,7 @@
 //!
 //! # Where this goes beyond section 4, and why
 //!
-//! Each is an execution that the model finds when the rule is taken out (`model/variants.rs`).
+//! Each is an execution that the model finds when the rule is taken out (`protocol/model/variants.rs`).
 //!
 //! - *Resuming "the very epoch" after a lapse, however long.* A pauses. A dump is taken. B evicts A, everybody settles,
 //!   B owns everything. The dump is restored; A wakes, beats, and reads the very epoch it owned with every `seen` in
@@ -116,7 +124,8 @@
 //!   wakes up within two beats of the restore. Nobody in it knows better, and an election looks the same from inside.
 //!   Closing it would take a wait of 2½ beats after every election in which a whole group lapsed. (The model shows it.)
 //! - A majority-acknowledged write that is lost without such a restore. No lease survives that.
-//! - Which collection belongs to which group, static slots, when a route is withdrawn for want of a broker: the host.
+//! - Two ways to pump one collection, a group and static slots: `binding.rs` decides that once, at the start, and nobody
+//!   looks again; an administrator who deletes the decision, or the whole collection, stops all replicas first.
 
 mod binding;
 mod fixed;
@@ -150,6 +159,8 @@ pub(crate) struct Seat {
     pub(crate) ownership: Ownership,
     /// Each is to be answered by [`Order::done`].
     pub(crate) orders: mpsc::UnboundedReceiver<Order>,
+    /// The routes that other members serve and this one does not know: what it marks is still owed to them.
+    pub(crate) others: watch::Receiver<Arc<[Arc<str>]>>,
     /// Whether this replica can do its work; where it cannot and another can, it does not keep the lanes from it.
     pub(crate) fit: watch::Sender<bool>,
     /// Ends the place in good order.
@@ -171,6 +182,7 @@ impl Seat {
         let (lanes, ownership) = watch::channel(Lanes::none());
         let (orders, inbox) = mpsc::unbounded_channel();
         let (fit, is_fit) = watch::channel(true);
+        let (others, others_routes) = watch::channel(Arc::from([]));
         let leave = CancellationToken::new();
         let keeping: BoxFuture<'static, ()> = match settings.slot {
             Some(slot) => {
@@ -198,6 +210,7 @@ impl Seat {
                         .collect(),
                     lanes,
                     orders,
+                    others,
                     fit: is_fit,
                 });
                 Box::pin(group.keep(binding, leave.clone()))
@@ -206,6 +219,7 @@ impl Seat {
         Self {
             ownership: Ownership { lanes: ownership },
             orders: inbox,
+            others: others_routes,
             fit,
             leave,
             keeping,
@@ -273,6 +287,16 @@ pub(crate) struct Lanes {
 pub(crate) struct Grant {
     pub(crate) routes: RouteSet,
     pub(crate) term: Term,
+}
+
+impl Grant {
+    /// Whether it is by the right to the row's lane, not by that of its writer.
+    pub(crate) fn is_by_lane(&self) -> bool {
+        match self.term {
+            Term::Endless | Term::Shared(_) => true,
+            Term::Until(_) => false,
+        }
+    }
 }
 
 impl Lanes {

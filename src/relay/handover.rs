@@ -43,11 +43,15 @@ impl Handover {
             true => order,
             false => self.drain(order).await,
         };
-        let swept = self.ledger.swept();
-        if swept.in_flight > 0 {
+        // Whoever was too long without a word of the group does not know what became of its own rows either.
+        let in_flight = match order.at_once {
+            true => self.ledger.left().in_flight,
+            false => self.ledger.swept().in_flight,
+        };
+        if in_flight > 0 {
             tracing::warn!(
-                rows = swept.in_flight,
-                "lanes are another's now and rows of them still in flight: cutting the connection to the broker"
+                rows = in_flight,
+                "lanes are another's now and rows still in flight: cutting the connection to the broker"
             );
             self.sink.cut();
             let resolved = self.ledger.until_swept(|swept| swept.in_flight == 0);

@@ -16,9 +16,8 @@
 //! since, and then `pending` keeps them out of it. So what is kept is bounded by what was known at the
 //! start, not by the length of the read.
 //!
-//! **Swept rows** are those a read brought: this process may send them because it owns their lane. They
-//! are counted apart, for when it has to let go of the lane. A row of its own it may send for as long as
-//! `pending` keeps it from others.
+//! **Swept rows** are those that are sent because this process owns their lane. They are counted apart, for when it
+//! has to let go of the lane. A row of its own it may send for as long as `pending` keeps it from others.
 //!
 //! **Bounds.** At most `bound` ids are sent and unmarked: at that bound nothing more is taken up
 //! ([`Ledger::has_room`]). At most `bound` ids are known unsent: beyond, a row is forgotten rather than
@@ -26,7 +25,7 @@
 //! is due.
 
 use std::{
-    collections::{HashMap, HashSet, hash_map::Entry as Place},
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -62,15 +61,20 @@ struct State {
     lingering: Option<Vec<RowId>>,
 }
 
-/// Swept rows that are not settled.
+/// What was sent by the right to a lane and is not settled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Swept {
     pub(crate) in_flight: usize,
     pub(crate) unmarked: usize,
+    /// Marks, of any row, of some of its routes only: the rest is still to be sent.
+    pub(crate) partial: usize,
 }
 
 struct Known {
     stage: Stage,
+    /// Whether this process wrote it.
+    own: bool,
+    /// Whether it was last sent by the right to its lane.
     swept: bool,
     /// Which read was current when the id became known.
     since: u64,
@@ -103,6 +107,8 @@ pub(crate) enum Sent {
 /// A row known unsent that may be tried again.
 pub(crate) struct Due {
     pub(crate) id: RowId,
+    /// Whether this process wrote it, so that it may send it for as long as `pending` keeps it from others.
+    pub(crate) own: bool,
     pub(crate) lane: u8,
     pub(crate) pending: i64,
 }
@@ -120,46 +126,60 @@ impl Ledger {
     /// Makes a row known before it is committed. Dropping the hold forgets it.
     pub(crate) fn hold(self: &Arc<Self>, row: &Row) -> Claim {
         let mut state = self.state();
-        let known = Known::new(Stage::Writing, false, state.reads, row);
+        let known = Known::new(Stage::Writing, true, state.reads, row);
         state.known.insert(row.id.clone(), known);
-        Claim {
-            ledger: self.clone(),
-            id: Some(row.id.clone()),
-            done: RouteSet::default(),
-            refusals: 0,
-        }
+        self.taken(row.id.clone(), RouteSet::default(), 0)
     }
 
-    /// Takes a row that a read brought, to send it; none if this process is at it already, or knows
-    /// that it is too early to try again.
+    /// Takes a row that a sweep brought, to send it by the right to its lane; none if this process is at it
+    /// already, or knows that it is too early to try again.
     pub(crate) fn claim(self: &Arc<Self>, row: &Row, now: Instant) -> Option<Claim> {
         let mut state = self.state();
-        let reads = state.reads;
-        let (done, refusals) = match state.known.entry(row.id.clone()) {
-            Place::Vacant(place) => {
-                place.insert(Known::new(Stage::Sending, true, reads, row));
-                (RouteSet::default(), 0)
-            }
-            Place::Occupied(mut place) => match place.get().stage {
-                Stage::Unsent { due } if due <= now => {
-                    let known = place.get_mut();
-                    known.stage = Stage::Sending;
-                    known.swept = true;
-                    let taken = (known.done, known.refusals);
-                    state.unsent -= 1;
-                    taken
-                }
-                _ => return None,
-            },
-        };
-        state.sending += 1;
-        state.swept.in_flight += 1;
-        Some(Claim {
+        if !state.known.contains_key(&row.id) {
+            let known = Known::new(Stage::Sending, false, state.reads, row);
+            state.known.insert(
+                row.id.clone(),
+                Known {
+                    swept: true,
+                    ..known
+                },
+            );
+            state.sending += 1;
+            state.swept.in_flight += 1;
+            return Some(self.taken(row.id.clone(), RouteSet::default(), 0));
+        }
+        drop(state);
+        self.reclaim(&row.id, true, now)
+    }
+
+    /// Takes an id that is known unsent, to try again; none if it is not, or it is too early. What was left to
+    /// others in the meantime is not known any more.
+    pub(crate) fn reclaim(
+        self: &Arc<Self>,
+        id: &RowId,
+        by_lane: bool,
+        now: Instant,
+    ) -> Option<Claim> {
+        let mut state = self.state();
+        let known = state.known.get(id).filter(|known| known.is_due(now))?;
+        let (done, refusals) = (known.done, known.refusals);
+        state.enter(id, Stage::Sending, by_lane);
+        Some(self.taken(id.clone(), done, refusals))
+    }
+
+    /// Whether a row that a sweep brought can be taken, so that nobody waits for its turn in vain.
+    pub(crate) fn is_free(&self, id: &RowId, now: Instant) -> bool {
+        let state = self.state();
+        state.known.get(id).is_none_or(|known| known.is_due(now))
+    }
+
+    fn taken(self: &Arc<Self>, id: RowId, done: RouteSet, refusals: u32) -> Claim {
+        Claim {
             ledger: self.clone(),
-            id: Some(row.id.clone()),
+            id: Some(id),
             done,
             refusals,
-        })
+        }
     }
 
     /// Whether more may be sent: the ids that wait for their mark are below the bound.
@@ -187,12 +207,14 @@ impl Ledger {
     /// The ids known unsent that may be tried again, at most `limit`, skipping what `passed` says.
     pub(crate) fn due(&self, now: Instant, limit: usize, passed: &HashSet<RowId>) -> Vec<Due> {
         let state = self.state();
-        let due = state.known.iter().filter(|(id, known)| {
-            matches!(known.stage, Stage::Unsent { due } if due <= now) && !passed.contains(id)
-        });
+        let due = state
+            .known
+            .iter()
+            .filter(|(id, known)| known.is_due(now) && !passed.contains(id));
         due.take(limit)
             .map(|(id, known)| Due {
                 id: id.clone(),
+                own: known.own,
                 lane: known.lane,
                 pending: known.pending,
             })
@@ -222,7 +244,7 @@ impl Ledger {
     /// Books a marking that the server will never accept: the row stays known, so that it is not sent
     /// again, and no longer counts among those that wait.
     pub(crate) fn refused(&self, id: &RowId) {
-        self.state().enter(id, Stage::Marked);
+        self.state().advance(id, Stage::Marked);
         self.eased.notify_waiters();
     }
 
@@ -232,6 +254,17 @@ impl Ledger {
         state.reads += 1;
         state.lingering = Some(Vec::new());
         Reading(self)
+    }
+
+    /// Some routes of a row are being marked, and it stays known unsent.
+    pub(crate) fn partly(&self) {
+        self.state().swept.partial += 1;
+    }
+
+    /// So many of those are marked, or never will be.
+    pub(crate) fn partly_marked(&self, count: usize) {
+        self.state().swept.partial -= count;
+        self.eased.notify_waiters();
     }
 
     /// How many rows were marked since the beginning, to see that it goes on.
@@ -290,16 +323,23 @@ pub struct Left {
 }
 
 impl Known {
-    fn new(stage: Stage, swept: bool, since: u64, row: &Row) -> Self {
+    fn new(stage: Stage, own: bool, since: u64, row: &Row) -> Self {
         Self {
             stage,
-            swept,
+            own,
+            swept: false,
             since,
             done: RouteSet::default(),
             refusals: 0,
             lane: row.lane,
             pending: row.pending,
         }
+    }
+}
+
+impl Known {
+    fn is_due(&self, now: Instant) -> bool {
+        matches!(self.stage, Stage::Unsent { due } if due <= now)
     }
 }
 
@@ -324,13 +364,21 @@ impl State {
         }
     }
 
-    fn enter(&mut self, id: &RowId, stage: Stage) {
+    /// What is on its way by another right than before counts anew.
+    fn enter(&mut self, id: &RowId, stage: Stage, swept: bool) {
         let Some(known) = self.known.get_mut(id) else {
             return;
         };
-        let (before, swept) = (std::mem::replace(&mut known.stage, stage), known.swept);
-        self.count(before, swept, |count| *count -= 1);
+        let before = std::mem::replace(&mut known.stage, stage);
+        let was_swept = std::mem::replace(&mut known.swept, swept);
+        self.count(before, was_swept, |count| *count -= 1);
         self.count(stage, swept, |count| *count += 1);
+    }
+
+    /// By the right it was sent by.
+    fn advance(&mut self, id: &RowId, stage: Stage) {
+        let swept = self.known.get(id).is_some_and(|known| known.swept);
+        self.enter(id, stage, swept);
     }
 
     fn mark(&mut self, id: &RowId) {
@@ -343,7 +391,7 @@ impl State {
         match &mut self.lingering {
             Some(lingering) if known.since < self.reads => {
                 lingering.push(id.clone());
-                self.enter(id, Stage::Marked);
+                self.advance(id, Stage::Marked);
             }
             _ => self.remove(id),
         }
@@ -373,10 +421,10 @@ pub(crate) struct Claim {
 }
 
 impl Claim {
-    /// The row is committed and goes on its way.
-    pub(crate) fn sending(&self) {
+    /// The row goes on its way, by the right to its lane or by that of its writer.
+    pub(crate) fn sending(&self, by_lane: bool) {
         if let Some(id) = &self.id {
-            self.ledger.state().enter(id, Stage::Sending);
+            self.ledger.state().enter(id, Stage::Sending, by_lane);
         }
     }
 
@@ -388,14 +436,14 @@ impl Claim {
             known.done = done;
         }
         match sent {
-            Sent::Whole => state.enter(&id, Stage::Sent),
+            Sent::Whole => state.advance(&id, Stage::Sent),
             Sent::Again { .. } if state.unsent >= self.ledger.bound => state.remove(&id),
             Sent::Again { after } => {
                 if let Some(known) = state.known.get_mut(&id) {
                     known.refusals = self.refusals;
                 }
                 let due = Instant::now() + after;
-                state.enter(&id, Stage::Unsent { due });
+                state.advance(&id, Stage::Unsent { due });
             }
         }
         drop(state);
@@ -535,6 +583,41 @@ mod tests {
         assert!(futures::poll!(&mut settled).is_pending());
         ledger.marked([&swept.id]);
         assert!(futures::poll!(&mut settled).is_ready());
+    }
+
+    #[test]
+    fn what_was_left_to_others_is_not_tried_again() {
+        let (ledger, row) = (Ledger::new(10), row());
+        send(&ledger, &row, AT_ONCE);
+        let now = Instant::now();
+        assert!(ledger.is_free(&row.id, now));
+        drop(ledger.forget_unsent());
+        assert!(ledger.reclaim(&row.id, true, now).is_none());
+        assert!(ledger.is_free(&row.id, now), "a sweep may bring it again");
+        send(&ledger, &row, AT_ONCE);
+        let claim = ledger.reclaim(&row.id, false, Instant::now()).unwrap();
+        assert_eq!(ledger.swept(), Swept::default(), "by its writer's right");
+        assert!(!ledger.is_free(&row.id, now));
+        claim.settle(AT_ONCE, RouteSet::default());
+    }
+
+    #[test]
+    fn marks_of_some_routes_are_waited_for() {
+        let ledger = Ledger::new(10);
+        ledger.partly();
+        assert_eq!(ledger.swept().partial, 1);
+        ledger.partly_marked(1);
+        assert_eq!(ledger.swept(), Swept::default());
+    }
+
+    #[test]
+    fn an_own_row_sent_by_the_right_to_its_lane_is_a_swept_one() {
+        let (ledger, row) = (Ledger::new(10), row());
+        let claim = ledger.hold(&row);
+        claim.sending(true);
+        assert_eq!(ledger.swept().in_flight, 1);
+        claim.settle(Sent::Whole, RouteSet::default());
+        assert_eq!((ledger.swept().in_flight, ledger.swept().unmarked), (0, 1));
     }
 
     #[test]

@@ -38,6 +38,8 @@ pub(crate) struct Marker {
     pub(crate) inbox: mpsc::UnboundedReceiver<Mark>,
     /// How long a mark may wait for company: what a crash repeats against what an update costs.
     pub(crate) linger: Duration,
+    /// Routes of other replicas that this one does not know. Rows are owed to them too.
+    pub(crate) others: watch::Receiver<Arc<[Arc<str>]>>,
     /// Whether someone waits for the marks, so that none waits for company.
     pub(crate) hurry: watch::Receiver<bool>,
 }
@@ -90,15 +92,19 @@ impl Marker {
         while let Some(part) = parts.pop() {
             let Err(refusal) = self.acknowledged(part, done).await else {
                 // A row of which some routes were marked may by now wait for the mark of the rest.
-                if is_last {
-                    self.ledger.marked(part);
+                match is_last {
+                    true => self.ledger.marked(part),
+                    false => self.ledger.partly_marked(part.len()),
                 }
                 continue;
             };
             match part {
                 [row] => {
                     tracing::error!(%row, %refusal, "published, and cannot be marked: delete the row");
-                    self.ledger.refused(row);
+                    match is_last {
+                        true => self.ledger.refused(row),
+                        false => self.ledger.partly_marked(1),
+                    }
                 }
                 _ => parts.extend([&part[part.len() / 2..], &part[..part.len() / 2]]),
             }
@@ -107,7 +113,9 @@ impl Marker {
 
     /// Repeats the update for as long as the fault is not that of the rows.
     async fn acknowledged(&self, ids: &[RowId], done: RouteSet) -> Result<()> {
-        let all = self.routes.names(self.routes.whole());
+        let others = self.others.borrow().clone();
+        let mut all = self.routes.names(self.routes.whole());
+        all.extend(others.iter().map(|route| &**route));
         let done = self.routes.names(done);
         let mut waits = ExponentialBuilder::default()
             .with_min_delay(Duration::from_millis(100))

@@ -66,15 +66,26 @@ impl Publisher {
         }
     }
 
-    /// Publishes a row the pump has read, waiting for its turn. Cancelled, the row is forgotten.
-    pub(crate) async fn sweep(&self, row: Row, claim: Claim, grant: Grant, tally: Option<Tally>) {
+    /// Waits for the turn of a row the pump has read. Cancel safe.
+    pub(crate) async fn turn(&self) -> Turn {
         self.ledger.room().await;
-        let permits = self.sink.cap().take_swept().await;
-        self.send(row, claim, grant, tally, permits);
+        Turn(self.sink.cap().take_swept().await)
     }
 
-    /// What may leave from here of a row of this process: all of it for an interval less than the gap, when it is
-    /// its writer's own, and after that what its lane is owned for, since whoever owns it may be sweeping it.
+    /// Publishes a row the pump has read, when its turn has come.
+    pub(crate) fn sweep(
+        &self,
+        row: Row,
+        claim: Claim,
+        grant: Grant,
+        turn: Turn,
+        tally: Option<Tally>,
+    ) {
+        self.send(row, claim, grant, tally, turn.0);
+    }
+
+    /// What may leave from here of a row that this process wrote: all of it for an interval less than the gap, and
+    /// after that what its lane is owned for, since whoever owns it may be sweeping it.
     pub(crate) fn grant(&self, lanes: &Lanes, lane: u8, pending: i64) -> Option<Grant> {
         let left = i128::from(pending) - i128::from(now()) - self.interval.as_millis() as i128;
         match u64::try_from(left) {
@@ -94,7 +105,7 @@ impl Publisher {
         tally: Option<Tally>,
         permits: Vec<OwnedSemaphorePermit>,
     ) {
-        claim.sending();
+        claim.sending(grant.is_by_lane());
         let job = Job {
             row,
             claim,
@@ -107,8 +118,12 @@ impl Publisher {
     }
 }
 
+/// A place in flight for one row.
+pub(crate) struct Turn(Vec<OwnedSemaphorePermit>);
+
 /// The loop: everything in flight, polled by one task.
 pub(crate) struct Publishing {
+    ledger: Arc<Ledger>,
     routes: Arc<Routes>,
     sink: Amqp,
     interval: Duration,
@@ -133,7 +148,7 @@ pub(crate) struct Parts {
 pub(crate) fn publisher(parts: Parts) -> (Publisher, Publishing) {
     let (jobs, inbox) = mpsc::unbounded_channel();
     let publisher = Publisher {
-        ledger: parts.ledger,
+        ledger: parts.ledger.clone(),
         lanes: parts.lanes,
         sink: parts.sink.clone(),
         interval: parts.interval,
@@ -141,6 +156,7 @@ pub(crate) fn publisher(parts: Parts) -> (Publisher, Publishing) {
         jobs,
     };
     let publishing = Publishing {
+        ledger: parts.ledger,
         routes: parts.routes,
         sink: parts.sink,
         interval: parts.interval,
@@ -205,11 +221,15 @@ impl Publishing {
         // Settled before it is marked, so that the mark finds the row as it is.
         claim.settle(sent, done);
         if news || sent == Sent::Whole {
+            let is_last = sent == Sent::Whole;
+            if !is_last {
+                self.ledger.partly();
+            }
             // The marker outlives this loop.
             let _ = self.marks.send(Mark {
                 id,
                 done,
-                is_last: sent == Sent::Whole,
+                is_last,
                 tally,
             });
         }

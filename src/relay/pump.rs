@@ -1,7 +1,7 @@
 //! Sweeps the lanes this replica owns for whatever did not leave.
 
 use std::{
-    collections::HashSet,
+    collections::{HashMap, HashSet},
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -15,7 +15,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::{ledger::Ledger, publisher::Publisher};
+use super::{
+    ledger::{Claim, Ledger},
+    publisher::Publisher,
+};
 use crate::{
     error::Result,
     metrics,
@@ -195,32 +198,43 @@ impl Cycle {
                 break;
             }
             let owned = self.lanes.lanes();
-            let (ours, others): (Vec<_>, Vec<_>) = due.into_iter().partition(|due| {
-                self.publisher
-                    .grant(&owned, due.lane, due.pending)
-                    .is_some()
-            });
-            others.iter().for_each(|due| self.ledger.forget(&due.id));
-            let ids: Vec<RowId> = ours.into_iter().map(|due| due.id).collect();
-            rows += self.again(&ids, &owned, tally).await?;
-            passed.extend(ids);
+            let mut ours = HashMap::new();
+            for due in due {
+                let grant = match due.own {
+                    true => self.publisher.grant(&owned, due.lane, due.pending),
+                    false => owned.grant(due.lane),
+                };
+                match grant {
+                    Some(grant) => drop(ours.insert(due.id, grant)),
+                    None => self.ledger.forget(&due.id),
+                }
+            }
+            rows += self.again(&ours, tally).await?;
+            passed.extend(ours.into_keys());
         }
         Ok(rows)
     }
 
-    async fn again(&mut self, ids: &[RowId], owned: &Lanes, tally: Option<&Tally>) -> Result<u64> {
+    /// By the right each of them had before it was read. What is left to others meanwhile is not known unsent any
+    /// more, and not taken up again.
+    async fn again(&mut self, ours: &HashMap<RowId, Grant>, tally: Option<&Tally>) -> Result<u64> {
         let mut rows = 0;
-        let mut gone: Vec<&RowId> = ids.iter().collect();
+        let mut gone: HashSet<&RowId> = ours.keys().collect();
         let ledger = self.ledger.clone();
         let _reading = ledger.read();
-        let mut cursor = self.store.unpublished(ids, self.batch).await?;
+        let ids: Vec<RowId> = ours.keys().cloned().collect();
+        let mut cursor = self.store.unpublished(&ids, self.batch).await?;
         while self.store.advance(&mut cursor).await? {
-            if let Some(row) = self.read(cursor.current(), tally) {
-                gone.retain(|&id| *id != row.id);
-                if let Some(grant) = self.publisher.grant(owned, row.lane, row.pending) {
-                    rows += u64::from(self.hand_over(row, grant, tally).await);
-                }
-            }
+            let Some(row) = self.read(cursor.current(), tally) else {
+                continue;
+            };
+            gone.remove(&row.id);
+            let Some(grant) = ours.get(&row.id) else {
+                continue;
+            };
+            let by_lane = grant.is_by_lane();
+            let claim = |row: &Row| self.ledger.reclaim(&row.id, by_lane, Instant::now());
+            rows += u64::from(self.hand_over(row, grant.clone(), claim, tally).await);
         }
         gone.into_iter().for_each(|id| self.ledger.forget(id));
         Ok(rows)
@@ -242,7 +256,8 @@ impl Cycle {
                 self.first = row.lane;
                 break;
             };
-            rows += u64::from(self.hand_over(row, grant, tally).await);
+            let claim = |row: &Row| self.ledger.claim(row, Instant::now());
+            rows += u64::from(self.hand_over(row, grant, claim, tally).await);
         }
         Ok(rows)
     }
@@ -267,22 +282,28 @@ impl Cycle {
     }
 
     /// Whether the row went on its way: not if it owes nothing to us, or this process is at it already.
-    async fn hand_over(&self, row: Row, grant: Grant, tally: Option<&Tally>) -> bool {
-        if !self
-            .routes
-            .concern(grant.routes, row.outstanding.as_deref())
+    async fn hand_over(
+        &self,
+        row: Row,
+        grant: Grant,
+        claim: impl FnOnce(&Row) -> Option<Claim>,
+        tally: Option<&Tally>,
+    ) -> bool {
+        let owed = row.outstanding.as_deref();
+        if !self.routes.concern(grant.routes, owed) || !self.ledger.is_free(&row.id, Instant::now())
         {
             return false;
         }
-        let Some(claim) = self.ledger.claim(&row, Instant::now()) else {
+        // Taken only when its turn has come: what is taken has to be let go of with its lane.
+        let turn = self.publisher.turn().await;
+        let Some(claim) = claim(&row) else {
             return false;
         };
         if let Some(tally) = tally {
             tally.counts.found.fetch_add(1, Relaxed);
         }
         self.publisher
-            .sweep(row, claim, grant, tally.cloned())
-            .await;
+            .sweep(row, claim, grant, turn, tally.cloned());
         true
     }
 }

@@ -8,10 +8,18 @@ mod hints;
 mod says;
 mod spelling;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use bson::Document;
-use futures::{FutureExt, StreamExt, future::BoxFuture, stream::FuturesUnordered};
+use futures::{
+    FutureExt, StreamExt,
+    future::{BoxFuture, ready},
+    stream::FuturesUnordered,
+};
 use mongodb::Collection;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -29,6 +37,7 @@ use crate::{
     routes::RouteSet,
 };
 use says::Says;
+use spelling::NoReply;
 
 /// What a group is made of.
 pub(super) struct Parts {
@@ -39,6 +48,7 @@ pub(super) struct Parts {
     pub(super) routes: Vec<Route>,
     pub(super) lanes: watch::Sender<Lanes>,
     pub(super) orders: mpsc::UnboundedSender<Order>,
+    pub(super) others: watch::Sender<Arc<[Route]>>,
     pub(super) fit: watch::Receiver<bool>,
 }
 
@@ -50,11 +60,17 @@ pub(super) struct Group {
     serving: Routes,
     /// What is owned, of which epoch.
     held: Option<(Epoch, Arc<Lease>)>,
+    /// What the other members serve when they can.
+    abilities: BTreeMap<Name, Routes>,
     /// Under which id lanes were owned last.
     owner: Option<Name>,
     answers: (mpsc::UnboundedSender<u64>, mpsc::UnboundedReceiver<u64>),
     /// Requests on their way; those that the protocol waits for no longer end soon after.
-    flights: FuturesUnordered<BoxFuture<'static, (u64, Outcome)>>,
+    flights: FuturesUnordered<BoxFuture<'static, (u64, Result<Outcome, NoReply>)>>,
+    /// When the last reply came that counts.
+    answered: Moment,
+    /// Before this, nothing is sent.
+    silent: Moment,
     seen: Reading,
     says: Says,
 }
@@ -69,20 +85,25 @@ impl Group {
             timing,
             serving,
             held: None,
+            abilities: BTreeMap::new(),
             owner: None,
             answers: mpsc::unbounded_channel(),
             flights: FuturesUnordered::new(),
+            answered: seen.now,
+            silent: seen.now,
             seen,
-            says: Says::new(&parts.id),
+            says: Says::new(&parts.id, parts.routes.len()),
             parts,
         }
     }
 
-    /// Is a member until it is told to leave, and then until it has left or two beats have passed.
+    /// Is a member until it is told to leave, and then until it has left or two beats have passed; whoever cannot wait
+    /// so long ends it, and leaves the rest to the lease.
     pub(super) async fn keep(mut self, binding: Binding, leave: CancellationToken) {
         if !self.bind(&binding, &leave).await {
             return;
         }
+        self.answered = Moment::now();
         let hints = hints::follow(self.parts.slots.clone(), self.parts.id.clone());
         let mut hints = std::pin::pin!(hints);
         let mut last = None;
@@ -94,7 +115,10 @@ impl Group {
                     Input::Leave
                 }
                 Some(order) = self.answers.1.recv() => Input::Drained { order },
-                Some((number, outcome)) = self.flights.next() => Input::Reply { number, outcome },
+                Some((number, answer)) = self.flights.next() => {
+                    let outcome = self.heard(answer);
+                    Input::Reply { number, outcome }
+                }
                 Some(()) = hints.next() => Input::Hint,
                 () = tokio::time::sleep(wait) => Input::Tick,
             };
@@ -128,11 +152,13 @@ impl Group {
             self.says.doubts();
             self.step(reading, Input::Doubt);
         }
-        if let (Input::Drained { .. }, Some(owner)) = (&input, &self.owner) {
-            self.says.let_go(owner, reading.now);
-        }
         self.step(reading, input);
         self.serve(reading);
+        self.learn();
+        if let Some(owner) = &self.owner {
+            self.says
+                .holds(owner, self.protocol.holds_until(), reading.now);
+        }
     }
 
     fn step(&mut self, reading: Reading, input: Input) {
@@ -147,6 +173,11 @@ impl Group {
     }
 
     fn send(&mut self, number: u64, request: Request) {
+        if Moment::now() < self.silent {
+            return self
+                .flights
+                .push(ready((number, Err(NoReply::Failed("silent".into())))).boxed());
+        }
         let (slots, id, timeout) = (
             self.parts.slots.clone(),
             self.parts.id.clone(),
@@ -159,13 +190,33 @@ impl Group {
             let answer = tokio::time::timeout(timeout, database.run_command(command)).await;
             let outcome = match answer {
                 Ok(Ok(reply)) => spelling::outcome(&request, &reply),
-                Ok(Err(error)) => Err(error.to_string()),
-                Err(_) => Err(format!("no answer within {timeout:?}")),
+                Ok(Err(error)) => Err(NoReply::Failed(error.to_string())),
+                Err(_) => Err(NoReply::Failed(format!("no answer within {timeout:?}"))),
             };
             says.asked(&request, &outcome);
-            (number, outcome.unwrap_or(Outcome::Failed))
+            (number, outcome)
         };
         self.flights.push(asked.boxed());
+    }
+
+    /// Whoever writes and gets no acknowledgement for it is alive in the eyes of the others and owns nothing: nobody
+    /// would have its lanes. After a lease of that it falls silent, for long enough to be evicted.
+    fn heard(&mut self, answer: Result<Outcome, NoReply>) -> Outcome {
+        let now = Moment::now();
+        match answer {
+            Ok(outcome) => {
+                self.answered = now;
+                outcome
+            }
+            Err(no_reply) => {
+                let applied = matches!(no_reply, NoReply::Unacknowledged(_));
+                if applied && now.since(self.answered) > self.timing.lease {
+                    self.silent = now + self.timing.lease + self.timing.beat;
+                    self.says.falls_silent();
+                }
+                Outcome::Failed
+            }
+        }
     }
 
     /// Nothing may be started from here on, so the right ends first.
@@ -219,6 +270,35 @@ impl Group {
             lease.end();
             self.parts.lanes.send_replace(Lanes::none());
         }
+    }
+
+    /// In a rolling deployment some members know a label more. Rows are owed to it as soon as one of them is there, and
+    /// for as long, also while it cannot serve it.
+    fn learn(&mut self) {
+        let (Some(known), Some(me)) = (self.protocol.known(), self.protocol.me()) else {
+            return;
+        };
+        let others = || known.members.iter().filter(|member| member.id != *me);
+        self.abilities
+            .retain(|id, _| others().any(|member| member.id == *id));
+        for member in others().filter(|member| !member.routes.is_empty()) {
+            self.abilities
+                .insert(member.id.clone(), member.routes.clone());
+        }
+        let own = &self.parts.routes;
+        let strange: BTreeSet<&Route> = self
+            .abilities
+            .values()
+            .flat_map(|routes| routes.iter())
+            .filter(|route| !own.contains(route))
+            .collect();
+        self.parts.others.send_if_modified(|routes| {
+            let changed = !strange.iter().copied().eq(routes.iter());
+            if changed {
+                *routes = strange.into_iter().cloned().collect();
+            }
+            changed
+        });
     }
 
     /// Leaves the lanes to others while this replica cannot work on them and another can. Where none can, the first

@@ -148,6 +148,14 @@ impl Protocol {
         }
     }
 
+    /// From when on nothing may be in flight of what the host holds; none where it holds nothing, or that has passed.
+    pub fn holds_until(&self) -> Option<Moment> {
+        match self.hold {
+            Hold::Nothing => None,
+            Hold::Lanes(_) | Hold::LettingGo { .. } => self.cut_at(),
+        }
+    }
+
     /// Nothing is owned, held or asked for ever again.
     pub fn gone(&self) -> bool {
         self.place == Place::Gone

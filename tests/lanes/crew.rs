@@ -16,6 +16,8 @@ use tokio::{
 
 use crate::{
     replica,
+    stage::PATIENCE,
+    support::eventually,
     timeline::{self, Span},
 };
 
@@ -137,6 +139,16 @@ impl Replica {
         status
     }
 
+    /// Makes no more changes, and waits for those that have begun.
+    pub async fn write_no_more(&mut self) {
+        let before = self.count("writes no more");
+        self.write(0).await;
+        eventually(PATIENCE, "what has begun to be written is", async || {
+            self.count("writes no more") > before
+        })
+        .await;
+    }
+
     /// So many changes a second from now on.
     pub async fn write(&mut self, rate: u32) {
         let order = format!("write {rate}\n");
@@ -150,6 +162,13 @@ impl Replica {
             .clone()
     }
 
+    /// What it told last, but for lanes that go on being its own.
+    pub fn last(&self) -> Vec<Value> {
+        let mut told = self.told();
+        told.retain(|line| line["until"].is_null());
+        told.split_off(told.len().saturating_sub(3))
+    }
+
     /// How often it has told something that contains `text`.
     pub fn count(&self, text: &str) -> usize {
         let told = self.told();
@@ -160,6 +179,13 @@ impl Replica {
                     .is_some_and(|said| said.contains(text))
             })
             .count()
+    }
+
+    /// What it told of level error, which nothing here is meant to cause.
+    pub fn errors(&self) -> Vec<Value> {
+        let mut told = self.told();
+        told.retain(|line| line["level"] == "ERROR");
+        told
     }
 
     pub fn spans(&self) -> Vec<Span> {

@@ -17,8 +17,8 @@ pub fn tests() -> Vec<Trial> {
 
 async fn a_crowd_at_random() {
     let (members, changes, length) = dose((6, 8, 20), (16, 20, 120));
-    let mut stage = Stage::shared().await;
-    stage.beat = Duration::from_secs(2);
+    let mut stage = Stage::shared().await.unhurried();
+    stage.interval = Duration::from_secs(2);
     let consumer = stage.consume().await;
     let (mut crew, mut gone) = (stage.start(members), Vec::new());
     stage.whole(&crew).await;
@@ -48,7 +48,7 @@ async fn a_crowd_at_random() {
     }
     tokio::time::sleep_until(begun + Duration::from_secs(length)).await;
     for replica in &mut crew {
-        replica.write(0).await;
+        replica.write_no_more().await;
     }
     stage.whole(&crew).await;
     let repeated = stage.all_arrive(&consumer).await.len();
@@ -57,7 +57,8 @@ async fn a_crowd_at_random() {
         "{changes} joins and leaves among {members} in {length} s, {killed} of them killed: {rows} rows, {repeated} repeated"
     );
     // A process that is stopped in good order repeats nothing; one that is killed, what it had not marked yet.
-    assert!(killed > 0 || repeated == 0, "{repeated}");
+    assert!(repeated <= killed * 2000, "{repeated}");
+    assert!(rows > 50 * length as usize, "{rows}");
     crew.extend(gone);
     assert_one_owner(&crew);
 }

@@ -9,6 +9,7 @@ use toa_outbox::{Amqp, Component, Label, Outbox, Settings};
 use tokio::{
     signal::unix::{SignalKind, signal},
     sync::watch,
+    task::JoinSet,
 };
 use tracing::{
     Event, Metadata, Subscriber,
@@ -40,7 +41,7 @@ pub async fn run() -> ExitCode {
         .database(settings.database.as_ref().unwrap());
     let labels = variable(LABELS);
     let component =
-        Component::new(&variable(NAMESPACE), "pots").labels(labels.split_whitespace().map(label));
+        Component::new(variable(NAMESPACE), "pots").labels(labels.split_whitespace().map(label));
     let amqp = Amqp::start(&settings).unwrap();
     let mut seats = Vec::new();
     for _ in 0..variable(SEATS).parse().unwrap() {
@@ -78,19 +79,22 @@ fn listen(rate: &watch::Sender<u32>) {
 }
 
 async fn write(pots: Outbox, mut rate: watch::Receiver<u32>) {
+    let mut changes = JoinSet::new();
     loop {
         let now = *rate.borrow_and_update();
         if now == 0 {
+            while changes.join_next().await.is_some() {}
+            println!("{}", serde_json::json!({ "message": "writes no more" }));
             if rate.changed().await.is_err() {
                 return;
             }
             continue;
         }
         let pots = pots.clone();
-        tokio::spawn(async move {
+        changes.spawn(async move {
             // A commit that is in doubt shows in the collection, which is what is counted.
             if let Err(error) = pots.create(doc! { "material": "iron" }, doc! {}).await {
-                tracing::debug!(target: "toa_outbox::slots", %error, "not written");
+                tracing::warn!(target: "toa_outbox::slots", %error, "not written");
             }
         });
         tokio::time::sleep(Duration::from_secs(1) / now).await;

@@ -1,6 +1,6 @@
 //! A replica goes or comes: the others have its lanes soon, its rows are out soon after, and nobody owns twice.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bson::doc;
 use libtest_mimic::Trial;
@@ -29,7 +29,7 @@ pub fn tests() -> Vec<Trial> {
 const IN_FLIGHT: usize = 1000;
 
 async fn rows_are_shared_without_a_duplicate() {
-    let stage = Stage::shared().await;
+    let stage = Stage::shared().await.unhurried();
     let consumer = stage.consume().await;
     let mut crew = stage.start(3);
     stage.whole(&crew).await;
@@ -60,26 +60,28 @@ async fn a_killed_replica_repeats_at_most_what_it_had_in_flight() {
 
 /// At the default beat and interval.
 async fn takeovers_are_quick() {
-    let mut stage = Stage::shared().await;
-    (stage.beat, stage.interval) = (Duration::from_secs(2), Duration::from_secs(5));
+    let mut stage = Stage::shared().await.unhurried();
+    stage.interval = Duration::from_secs(5);
     let consumer = stage.consume().await;
     let (mut crew, mut gone) = (stage.start(2), Vec::new());
     stage.whole(&crew).await;
     let (mut stopped, mut killed, mut joined) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..dose(3, 30) {
+        let begun = Instant::now();
         crew.push(stage.casting().start());
-        joined.push(until_published(&stage, &consumer, &crew).await);
+        until_published(&stage, &consumer, &crew, async || {}).await;
+        joined.push(begun.elapsed());
         let mut one = crew.remove(0);
-        one.ask_to_stop();
-        stopped.push(until_published(&stage, &consumer, &crew).await);
+        let begun = until_published(&stage, &consumer, &crew, async || one.ask_to_stop()).await;
+        stopped.push(begun.elapsed());
         one.has_stopped().await;
         crew.push(stage.casting().start());
         stage.whole(&crew).await;
         // What is published and not marked would be repeated.
         stage.settled().await;
         let mut other = crew.remove(0);
-        other.kill().await;
-        killed.push(until_published(&stage, &consumer, &crew).await);
+        let begun = until_published(&stage, &consumer, &crew, async || other.kill().await).await;
+        killed.push(begun.elapsed());
         gone.extend([one, other]);
     }
     let shown = |name: &str, times: &mut Vec<Duration>| {
@@ -91,25 +93,31 @@ async fn takeovers_are_quick() {
         );
         most
     };
-    // The start of a process is in it.
-    assert!(shown("join of a third", &mut joined) < Duration::from_secs(2));
-    assert!(shown("SIGTERM of an owner", &mut stopped) < Duration::from_secs(1));
-    let lease_and_beat = stage.beat * 4;
-    assert!(shown("SIGKILL of an owner", &mut killed) < lease_and_beat + Duration::from_secs(1));
+    // What it is here; bounds are only such as a busy machine keeps: nobody waits for a lease but for one that was killed.
+    let lease = stage.beat * 3;
+    assert!(shown("join of a third", &mut joined) < lease);
+    assert!(shown("SIGTERM of an owner", &mut stopped) < lease);
+    assert!(shown("SIGKILL of an owner", &mut killed) < lease * 2);
     assert!(stage.all_arrive(&consumer).await.is_empty());
     crew.extend(gone);
     assert_one_owner(&crew);
 }
 
-/// How long until the crew owns all lanes and has published a row of each.
-async fn until_published(stage: &Stage, consumer: &Checker, crew: &[Replica]) -> Duration {
-    let begun = tokio::time::Instant::now();
+/// Waits until the crew owns all lanes and has published a row of each; says when `begin` began. The rows are due
+/// before that, so that whoever comes to own their lanes finds them in its first cycle.
+async fn until_published(
+    stage: &Stage,
+    consumer: &Checker,
+    crew: &[Replica],
+    begin: impl AsyncFnOnce(),
+) -> Instant {
     let before = consumer.distinct();
-    // Due from the beginning, so that whoever comes to own their lanes finds them in its first cycle.
     stage.seed(128).await;
+    let begun = Instant::now();
+    begin().await;
     consumer.wait_for(before + 128, PATIENCE).await;
     stage.whole(crew).await;
-    begun.elapsed()
+    begun
 }
 
 async fn two_of_one_host_and_configuration_hold_different_lanes() {
@@ -125,8 +133,7 @@ async fn two_of_one_host_and_configuration_hold_different_lanes() {
 }
 
 async fn members_come_and_go_by_the_hundred() {
-    let mut stage = Stage::shared().await;
-    stage.beat = Duration::from_secs(2);
+    let stage = Stage::shared().await.unhurried();
     let consumer = stage.consume().await;
     let mut crew = stage.start(2);
     stage.whole(&crew).await;
@@ -147,14 +154,17 @@ async fn members_come_and_go_by_the_hundred() {
         },
     )
     .await;
-    let spares: usize = crew.iter().map(|replica| replica.count("spare")).sum();
-    assert!((2..=130).contains(&spares), "spares say so once: {spares}");
+
     let before = beats(&stage).await;
     let begun = tokio::time::Instant::now();
+    let said = lines(&crew);
     stage.seed(1_000).await;
     stage.all_arrive(&consumer).await;
+    // Time is the subject.
     tokio::time::sleep_until(begun + stage.beat * 5).await;
-    let each = (beats(&stage).await - before) as f64 / 130.0 / 5.0;
+    let passed = begun.elapsed().as_secs_f64() / stage.beat.as_secs_f64();
+    let each = (beats(&stage).await - before) as f64 / 130.0 / passed;
+    assert_eq!(lines(&crew), said, "members and spares are quiet");
     println!("130 members: {each:.2} beats a member in a beat's time");
     assert!(each < 1.5, "{each}");
     for replica in &mut crew[from..] {
@@ -170,13 +180,20 @@ async fn members_come_and_go_by_the_hundred() {
     assert!(stage.all_arrive(&consumer).await.is_empty());
 }
 
+/// What they told, but for lanes that go on being theirs.
+fn lines(crew: &[Replica]) -> usize {
+    let told = crew.iter().map(Replica::told);
+    told.map(|told| told.iter().filter(|line| line["until"].is_null()).count())
+        .sum()
+}
+
 /// How many own something now.
 fn owners(crew: &[Replica]) -> usize {
     let now = timeline::now();
     let spans = crate::stage::spans(crew);
     let owners: std::collections::HashSet<&str> = spans
         .iter()
-        .filter(|span| span.from <= now && now < span.to)
+        .filter(|span| span.from <= now && now < span.until)
         .map(|span| span.who.as_str())
         .collect();
     owners.len()
@@ -192,7 +209,9 @@ async fn beats(stage: &Stage) -> i64 {
 }
 
 async fn a_rolling_restart_repeats_nothing() {
-    let stage = Stage::shared().await;
+    let mut stage = Stage::shared().await.unhurried();
+    // Own rows are not drained: what a confirm is late for by more than this is repeated.
+    stage.interval = Duration::from_secs(2);
     let consumer = stage.consume().await;
     let mut crew = stage.start(3);
     stage.whole(&crew).await;
@@ -210,17 +229,18 @@ async fn a_rolling_restart_repeats_nothing() {
         stage.whole(&crew).await;
     }
     for replica in &mut crew {
-        replica.write(0).await;
+        replica.write_no_more().await;
     }
     assert_eq!(stage.all_arrive(&consumer).await.len(), 0);
     crew.extend(gone);
     assert_one_owner(&crew);
 }
 
-/// In a rolling deployment the new version knows a label more. It alone sweeps for it, in every lane.
+/// In a rolling deployment the new version knows a label more. It alone sends that, for all rows in all lanes, whoever
+/// wrote them and whoever sends the rest.
 async fn a_label_that_only_some_know_is_theirs_alone() {
-    let stage = Stage::shared().await;
-    let consumer = stage.consume().await;
+    let stage = Stage::shared().await.unhurried();
+    let (consumer, anew) = (stage.consume().await, stage.consume_label("sync").await);
     let mut crew = vec![
         stage.casting().start(),
         stage.casting().labels("created sync").start(),
@@ -229,14 +249,18 @@ async fn a_label_that_only_some_know_is_theirs_alone() {
     eventually(
         PATIENCE,
         "every lane of the new label has the one owner",
-        async || {
-            let spans = crew[1].spans();
-            timeline::is_whole(&spans, "amqp/sync", timeline::now())
-        },
+        async || timeline::is_whole(&crew[1].spans(), "amqp/sync", timeline::now()),
     )
     .await;
+    crew[0].write(100).await;
     stage.seed(1_000).await;
+    eventually(PATIENCE, "the old version writes", async || {
+        stage.ids().await.len() > 1_100
+    })
+    .await;
+    crew[0].write_no_more().await;
     assert!(stage.all_arrive(&consumer).await.is_empty());
+    assert!(stage.all_arrive(&anew).await.is_empty());
     for replica in &mut crew {
         replica.stop().await;
     }
@@ -244,7 +268,7 @@ async fn a_label_that_only_some_know_is_theirs_alone() {
 }
 
 async fn a_group_and_static_slots_do_not_mix() {
-    let stage = Stage::shared().await;
+    let stage = Stage::shared().await.unhurried();
     let crew = stage.start(1);
     stage.whole(&crew).await;
     let other = stage.casting().with("TOA_OUTBOX_SLOT", "0/2").start();

@@ -1,6 +1,6 @@
 //! Who owned which lanes, from when to when, by the clock all processes of one machine share.
 
-use std::time::Duration;
+use std::{collections::HashMap, time::Duration};
 
 use serde_json::Value;
 use toa_outbox::{LANES, Slot};
@@ -22,13 +22,15 @@ pub struct Span {
     pub route: String,
     pub slot: Slot,
     pub from: u64,
+    /// Until when it could start something.
+    pub until: u64,
     /// When it had let go, or by its own deadline everything was cut, or its process was gone.
     pub to: u64,
 }
 
 impl Span {
     pub fn owns(&self, lane: u8, at: u64) -> bool {
-        self.from <= at && at < self.to && self.slot.owns(lane)
+        self.from <= at && at < self.until && self.slot.owns(lane)
     }
 
     fn meets(&self, other: &Self) -> bool {
@@ -41,51 +43,55 @@ impl Span {
 
 /// What a process told of its lanes, as spans. `routes` are those it serves, `gone` when it ended.
 pub fn spans(told: &[Value], routes: &[String], beat: Duration, gone: Option<u64>) -> Vec<Span> {
+    let gone = gone.unwrap_or(u64::MAX);
     let mut spans: Vec<Span> = Vec::new();
-    // Where the spans of an owner that still last are.
-    let mut open: Vec<usize> = Vec::new();
+    // Those that their owner has not let go of.
+    let mut open: HashMap<&str, Vec<usize>> = HashMap::new();
     for line in told {
         let (Some(who), Some(now)) = (line["me"].as_str(), line["now"].as_u64()) else {
             continue;
         };
-        if let (Some(slots), Some(until)) = (line["slots"].as_str(), line["until"].as_u64()) {
-            // In flight until half a beat after nothing more is started.
-            let to = until + nanos(beat) / 2;
-            for (route, slot) in read(slots, routes) {
-                let same =
-                    |span: &Span| span.who == who && span.route == route && span.slot == slot;
-                match open
-                    .iter()
-                    .find(|&&at| same(&spans[at]) && spans[at].to >= now)
-                {
-                    Some(&at) => spans[at].to = to,
-                    None => {
-                        open.push(spans.len());
-                        let (who, from) = (who.to_owned(), now);
-                        spans.push(Span {
-                            who,
-                            route,
-                            slot,
-                            from,
-                            to,
-                        });
-                    }
+        let open = open.entry(who).or_default();
+        match line["message"].as_str().unwrap_or_default() {
+            "owns lanes" => {
+                for (route, slot) in read(line["slots"].as_str().unwrap(), routes) {
+                    open.push(spans.len());
+                    let (who, from, until, to) = (who.to_owned(), now, u64::MAX, now);
+                    spans.push(Span {
+                        who,
+                        route,
+                        slot,
+                        from,
+                        until,
+                        to,
+                    });
                 }
             }
-        } else if line["message"] == "let go of its lanes" {
-            open.retain(|&at| {
-                let ends = spans[at].who == who;
-                if ends {
+            // By its own clock everything is cut then; told anew with each sign of life.
+            "holds its lanes" => {
+                let cut = line["until"].as_u64().unwrap();
+                open.iter().for_each(|&at| spans[at].to = cut);
+            }
+            "let go of its lanes" => {
+                for at in open.drain(..) {
                     spans[at].to = spans[at].to.min(now);
                 }
-                !ends
-            });
+            }
+            said if said.starts_with("owns nothing") => {
+                open.iter()
+                    .for_each(|&at| spans[at].until = spans[at].until.min(now));
+            }
+            _ => {}
         }
     }
-    let gone = gone.unwrap_or(u64::MAX);
-    spans
-        .iter_mut()
-        .for_each(|span| span.to = span.to.min(gone));
+    for span in &mut spans {
+        // Half a beat is between the last start and the cut.
+        span.until = span
+            .until
+            .min(span.to.saturating_sub(nanos(beat) / 2))
+            .min(gone);
+        span.to = span.to.min(gone);
+    }
     spans
 }
 

@@ -1,7 +1,7 @@
 //! Rows as a writer that died left them.
 
 use bson::{Bson, Document, doc};
-use cucumber::given;
+use cucumber::{given, when};
 
 use super::{change::now, json, world::Tea};
 
@@ -80,4 +80,25 @@ async fn many(w: &mut Tea, count: usize, field: String, value: String) {
     }
     w.rows().insert_many(rows).await.unwrap();
     w.pots = pots;
+}
+
+#[when(regex = r"^a dead writer leaves (\d+) rows$")]
+async fn leaves(w: &mut Tea, count: usize) {
+    many(w, count, String::new(), String::new()).await;
+}
+
+/// Whoever owns them: a row in each has been published and marked.
+#[when("every lane is pumped")]
+async fn pumped(w: &mut Tea) {
+    let rows: Vec<Document> = (0..128)
+        .map(|lane| {
+            let mut row = row("probe");
+            row.insert("lane", lane);
+            // None of these pots is counted.
+            row.insert("outstanding", bson::Bson::Array(vec![]));
+            row
+        })
+        .collect();
+    w.rows().insert_many(rows).await.unwrap();
+    w.settled().await;
 }

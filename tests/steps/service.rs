@@ -54,6 +54,22 @@ async fn at_once(w: &mut Tea, count: usize) {
     w.services = try_join_all((0..count).map(|_| w.open())).await.unwrap();
 }
 
+#[given("replicas that agree on their lanes")]
+fn agreed(w: &mut Tea) {
+    w.settings.slot = None;
+    w.settings.beat = Duration::from_millis(500);
+}
+
+#[given(regex = r"^(\d+) s between their signs of life$")]
+fn beat(w: &mut Tea, seconds: u64) {
+    w.settings.beat = Duration::from_secs(seconds);
+}
+
+#[when("one of them is shut down")]
+async fn one_shut_down(w: &mut Tea) {
+    assert_eq!(w.services.remove(0).shutdown().await, Left::default());
+}
+
 #[when("the service is dropped")]
 fn dropped(w: &mut Tea) {
     w.services.clear();

@@ -5,6 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
+use super::spelling::NoReply;
 use crate::{
     clock::Moment,
     report::Reports,
@@ -14,6 +15,10 @@ use crate::{
 #[derive(Clone)]
 pub(super) struct Says {
     group: Arc<str>,
+    /// How many routes there are.
+    routes: usize,
+    /// Until when something is held, as it was said last.
+    held: Option<Moment>,
     reports: Arc<Mutex<Reports>>,
     said: Option<Said>,
 }
@@ -26,25 +31,27 @@ enum Said {
 }
 
 impl Says {
-    pub(super) fn new(group: &str) -> Self {
+    pub(super) fn new(group: &str, routes: usize) -> Self {
         Self {
             group: group.into(),
+            routes,
+            held: None,
             reports: Arc::default(),
             said: None,
         }
     }
 
     /// Of each request; a fault the first time, then counted.
-    pub(super) fn asked(&self, request: &Request, outcome: &Result<Outcome, String>) {
+    pub(super) fn asked(&self, request: &Request, outcome: &Result<Outcome, NoReply>) {
         let group = &*self.group;
         let Err(problem) = outcome else {
             return tracing::trace!(group, ?request, ?outcome, "asked");
         };
         let mut reports = self.reports.lock().unwrap_or_else(PoisonError::into_inner);
-        reports.first(problem, |times| {
+        reports.first(&problem.to_string(), |times| {
             tracing::warn!(
                 group,
-                problem,
+                %problem,
                 times,
                 "a request on outbox_slots failed; without it, lanes are lost. The user needs find, insert and update \
                  there, and the primary has to answer within a beat (TOA_ATOMICITY_INTERVAL)"
@@ -67,23 +74,12 @@ impl Says {
             Assignment::Own(own) => Said::Owns(own.epoch.clone()),
             Assignment::None(reason) => Said::Nothing(*reason),
         };
-        if let Assignment::Own(own) = assignment {
-            let (slots, until) = (slots(own), own.until.0.as_nanos() as u64);
-            tracing::debug!(
-                group,
-                me,
-                slots,
-                now,
-                until,
-                "its lanes are its own for longer"
-            );
-        }
         if self.said.as_ref() == Some(&said) {
             return;
         }
         match assignment {
             Assignment::Own(own) => {
-                let (slots, epoch) = (slots(own), own.epoch.number);
+                let (slots, epoch) = (self.slots(own), own.epoch.number);
                 tracing::info!(group, me, slots, epoch, members, now, "owns lanes");
             }
             Assignment::None(reason) => self.owns_nothing(*reason, me, now),
@@ -119,7 +115,8 @@ impl Says {
                 group,
                 me,
                 now,
-                "owns nothing: no beat was acknowledged for two beats; it pumps again when MongoDB answers"
+                "owns nothing: it cannot know whether it still does, no sign of life was acknowledged in time; it pumps again \
+                 when MongoDB answers"
             ),
             Reason::Spare => tracing::info!(
                 group,
@@ -140,10 +137,25 @@ impl Says {
         }
     }
 
-    /// Of having let go of everything it held when its lanes were taken back.
-    pub(super) fn let_go(&self, me: &str, now: Moment) {
+    /// Of what is still in hand, lanes that are owned or rows of lanes that were, each time it may be for longer.
+    pub(super) fn holds(&mut self, me: &str, until: Option<Moment>, now: Moment) {
+        let before = std::mem::replace(&mut self.held, until);
         let (group, now) = (&*self.group, now.0.as_nanos() as u64);
-        tracing::debug!(group, me, now, "let go of its lanes");
+        match until {
+            Some(until) if before != Some(until) => {
+                let until = until.0.as_nanos() as u64;
+                tracing::debug!(group, me, now, until, "holds its lanes");
+            }
+            None if before.is_some() => tracing::debug!(group, me, now, "let go of its lanes"),
+            Some(_) | None => {}
+        }
+    }
+
+    pub(super) fn falls_silent(&self) {
+        tracing::warn!(
+            group = &*self.group,
+            "writes are done and no majority acknowledges them: silent for a while, so that others may have its lanes"
+        );
     }
 
     pub(super) fn doubts(&self) {
@@ -164,16 +176,16 @@ impl Says {
             ),
         }
     }
-}
 
-/// `1/3` where that goes for every route, else each slot with its routes.
-fn slots(own: &Ownership) -> String {
-    let mut slots: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for (route, slot) in own.slots.iter() {
-        slots.entry(slot.to_string()).or_default().push(route);
-    }
-    match slots.len() {
-        1 => slots.into_keys().collect(),
-        _ => format!("{slots:?}"),
+    /// `1/3` where that goes for every route, else each slot with its routes.
+    fn slots(&self, own: &Ownership) -> String {
+        let mut slots: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        for (route, slot) in own.slots.iter() {
+            slots.entry(slot.to_string()).or_default().push(route);
+        }
+        match slots.len() {
+            1 if own.slots.len() == self.routes => slots.into_keys().collect(),
+            _ => format!("{slots:?}"),
+        }
     }
 }

@@ -48,9 +48,10 @@ pub(super) fn command(
             doc! { "findAndModify": collection, "query": query, "update": update, "new": true }
         }
     };
+    // The server gives up first, so that it is known that the write was done.
     command.extend(doc! {
         "maxTimeMS": millis,
-        "writeConcern": { "w": "majority", "wtimeout": millis },
+        "writeConcern": { "w": "majority", "wtimeout": millis * 2 / 3 },
     });
     command
 }
@@ -127,11 +128,25 @@ fn at(epoch: &Epoch, mut filter: Document) -> Document {
     filter
 }
 
-/// What the server's reply to `request` means; an error is what an operator has to know.
-pub(super) fn outcome(request: &Request, reply: &Document) -> Result<Outcome, String> {
-    if let Ok(error) = reply.get_document("writeConcernError") {
-        return Err(format!("not acknowledged by a majority: {error}"));
+/// Why a request has no reply that counts.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum NoReply {
+    /// The server did it, and no majority has said so.
+    #[error("not acknowledged by a majority: {0}")]
+    Unacknowledged(Document),
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// What the server's reply to `request` means.
+pub(super) fn outcome(request: &Request, reply: &Document) -> Result<Outcome, NoReply> {
+    match reply.get_document("writeConcernError") {
+        Ok(error) => Err(NoReply::Unacknowledged(error.clone())),
+        Err(_) => understood(request, reply).map_err(NoReply::Failed),
     }
+}
+
+fn understood(request: &Request, reply: &Document) -> Result<Outcome, String> {
     match request {
         Request::Look => {
             let cursor = reply.get_document("cursor").map_err(unexpected)?;
@@ -272,4 +287,205 @@ fn number(document: &Document, field: &str) -> Result<u64, String> {
 
 fn unexpected(error: bson::error::Error) -> String {
     format!("not a document of this group: {error}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn routes() -> Routes {
+        std::sync::Arc::new(["amqp/$a".into(), "amqp/b".into()].into())
+    }
+
+    fn epoch(number: u64) -> Epoch {
+        Epoch {
+            number,
+            nonce: "x.1".into(),
+        }
+    }
+
+    fn group() -> protocol::Document {
+        protocol::Document {
+            members: vec![
+                Member {
+                    id: "a.1".into(),
+                    beat: 5,
+                    seen: Some(epoch(2)),
+                    routes: routes(),
+                },
+                Member {
+                    id: "b.1".into(),
+                    beat: 0,
+                    seen: None,
+                    routes: Routes::default(),
+                },
+            ],
+            epoch: epoch(2),
+            protocol: PROTOCOL,
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_what_is_read() {
+        assert_eq!(read(&group().into_spelling()).unwrap(), group());
+    }
+
+    #[test]
+    fn every_write_names_the_group_its_protocol_and_a_majority_and_none_upserts() {
+        let (id, nonce): (Name, Name) = ("a.1".into(), "x.2".into());
+        let epoch = epoch(2);
+        let writes = [
+            Request::Join {
+                id: id.clone(),
+                routes: routes(),
+                nonce: nonce.clone(),
+            },
+            Request::Beat { id: id.clone() },
+            Request::Ack {
+                id: id.clone(),
+                epoch: epoch.clone(),
+            },
+            Request::Renew {
+                id: id.clone(),
+                epoch: epoch.clone(),
+                routes: routes(),
+                nonce: nonce.clone(),
+            },
+            Request::Evict {
+                id: id.clone(),
+                beat: 5,
+                epoch,
+                nonce: nonce.clone(),
+            },
+            Request::Leave { id, nonce },
+        ];
+        for write in writes {
+            let command = command("outbox_slots", "g", &write, SECOND);
+            let query = command.get_document("query").unwrap();
+            assert_eq!(query.get_str("_id").unwrap(), "g", "{write:?}");
+            assert!(query.contains_key("protocol"), "{write:?}");
+            let concern = command.get_document("writeConcern").unwrap();
+            assert_eq!(concern.get_str("w").unwrap(), "majority", "{write:?}");
+            assert!(!command.contains_key("upsert") && command.get_bool("new").unwrap());
+            let members = query.keys().any(|key| key.starts_with("members"));
+            assert!(members, "{write:?}");
+        }
+    }
+
+    /// Every part of a filter keeps some other write, or an old copy of this one, from doing harm.
+    #[test]
+    fn each_change_is_bound_to_what_it_was_decided_on() {
+        let (id, nonce): (Name, Name) = ("a.1".into(), "x.2".into());
+        let (of, next) = (epoch(2), doc! { "number": 3_i64, "nonce": "x.2" });
+        let at = doc! { "epoch.number": 2_i64, "epoch.nonce": "x.1" };
+        let with = |member: Document| {
+            let mut filter = member;
+            filter.extend(at.clone());
+            filter
+        };
+        let mine = doc! { "members.id": "a.1" };
+        let named = ["amqp/$a", "amqp/b"];
+
+        let ack = Request::Ack {
+            id: id.clone(),
+            epoch: of.clone(),
+        };
+        let seen = doc! { "members.$.seen": { "number": 2_i64, "nonce": "x.1" } };
+        assert_eq!(
+            update(&ack),
+            (with(mine.clone()), doc! { "$set": seen }.into())
+        );
+
+        let renew = Request::Renew {
+            id: id.clone(),
+            epoch: of.clone(),
+            routes: routes(),
+            nonce: nonce.clone(),
+        };
+        let renewed = doc! { "$set": { "epoch": next.clone(), "members.$.routes": named } };
+        assert_eq!(update(&renew), (with(mine.clone()), renewed.into()));
+
+        let evict = Request::Evict {
+            id: id.clone(),
+            beat: 5,
+            epoch: of,
+            nonce: nonce.clone(),
+        };
+        let still = doc! { "members": { "$elemMatch": { "id": "a.1", "beat": 5_i64 } } };
+        let gone = doc! { "$pull": { "members": { "id": "a.1" } }, "$set": { "epoch": next } };
+        assert_eq!(update(&evict), (with(still), gone.into()));
+
+        let beat = doc! { "$inc": { "members.$.beat": 1_i64 } };
+        assert_eq!(
+            update(&Request::Beat { id: id.clone() }),
+            (mine, beat.into())
+        );
+
+        let (filter, stages) = update(&Request::Join {
+            id,
+            routes: routes(),
+            nonce,
+        });
+        assert_eq!(filter, doc! { "members.id": { "$ne": "a.1" } });
+        let literal = format!("{:?}", doc! { "$literal": named });
+        assert!(
+            format!("{stages:?}").contains(&literal),
+            "a $ in a name is a letter: {stages:?}"
+        );
+    }
+
+    #[test]
+    fn only_what_a_majority_acknowledged_is_a_reply() {
+        let beat = Request::Beat { id: "a.1".into() };
+        let mut reply = doc! { "ok": 1, "value": group().into_spelling() };
+        let written = outcome(&beat, &reply).unwrap();
+        assert_eq!(written, Outcome::Written(group()));
+        reply.insert("writeConcernError", doc! { "code": 64 });
+        assert!(matches!(
+            outcome(&beat, &reply),
+            Err(NoReply::Unacknowledged(_))
+        ));
+        let none = doc! { "ok": 1, "value": null };
+        assert_eq!(outcome(&beat, &none).unwrap(), Outcome::Unmatched);
+        let foreign = doc! { "ok": 1, "value": { "protocol": 1, "epoch": 5 } };
+        assert!(matches!(outcome(&beat, &foreign), Err(NoReply::Failed(_))));
+    }
+
+    #[test]
+    fn a_look_says_what_is_there() {
+        let look = |batch: Vec<Document>| {
+            let reply = doc! { "cursor": { "firstBatch": batch } };
+            outcome(&Request::Look, &reply).unwrap()
+        };
+        assert_eq!(look(vec![]), Outcome::Missing);
+        assert_eq!(look(vec![group().into_spelling()]), Outcome::Shown(group()));
+        assert_eq!(
+            look(vec![doc! { "protocol": 2, "epoch": "?" }]),
+            Outcome::Foreign(2)
+        );
+    }
+
+    #[test]
+    fn a_group_that_is_there_already_is_not_made_again() {
+        let create = Request::Create {
+            id: "a.1".into(),
+            routes: routes(),
+            nonce: "x.1".into(),
+        };
+        let refused = |code: i32| doc! { "n": 0, "writeErrors": [{ "code": code }] };
+        assert_eq!(
+            outcome(&create, &refused(DUPLICATE_KEY)).unwrap(),
+            Outcome::Unmatched
+        );
+        assert!(outcome(&create, &refused(13)).is_err());
+        let Outcome::Written(made) = outcome(&create, &doc! { "n": 1 }).unwrap() else {
+            panic!("it was made");
+        };
+        assert_eq!(made.members[0].seen, None, "it has to wait");
+        let command = command("outbox_slots", "g", &create, SECOND);
+        let documents = command.get_array("documents").unwrap();
+        assert_eq!(read(documents[0].as_document().unwrap()).unwrap(), made);
+    }
 }

@@ -99,7 +99,7 @@ impl Protocol {
     fn hint(&mut self) {
         match &mut self.place {
             Place::Member(member) => member.nudged = true,
-            Place::Outside(Entry::StandBy { .. }) => self.place = Place::Outside(Entry::Look),
+            Place::Outside(Entry::StandBy { again, .. }) => *again = self.now,
             Place::Outside(_) | Place::Gone => {}
         }
     }

@@ -1,0 +1,133 @@
+//! From the start of the loops to the end of the last one, in good order.
+
+use std::{pin::pin, sync::Arc, time::Duration};
+
+use tokio::{
+    task::{JoinError, JoinSet},
+    time::{Instant, timeout_at},
+};
+use tokio_util::sync::CancellationToken;
+
+use super::ledger::{Ledger, Left};
+use crate::sinks::amqp::Amqp;
+
+/// How long leaving may take when the grace is used up.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+pub(crate) struct Lifetime {
+    /// The loops that send and mark; they end by themselves after `stop`, once they have drained.
+    pub(crate) work: JoinSet<()>,
+    /// What keeps the seat among the replicas; it ends after `leave`.
+    pub(crate) place: JoinSet<()>,
+    pub(crate) stop: CancellationToken,
+    /// Cancelled when the work has ended.
+    pub(crate) over: CancellationToken,
+    pub(crate) leave: CancellationToken,
+    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) sink: Amqp,
+    /// How long after `stop` the work may go on.
+    pub(crate) grace: Duration,
+}
+
+impl Lifetime {
+    /// Runs until everything has ended, and says what was left.
+    pub(crate) async fn run(mut self) -> Left {
+        let left = match self.worked().await {
+            true => self.ledger.left(),
+            false => self.cut_short().await,
+        };
+        self.over.cancel();
+        self.leave().await;
+        tracing::info!(
+            in_flight = left.in_flight,
+            unmarked = left.unmarked,
+            unsent = left.unsent,
+            "stopped; what is left stays in the outbox"
+        );
+        left
+    }
+
+    /// Waits for the end of the work; whether it came before its time was up.
+    async fn worked(&mut self) -> bool {
+        let (stop, grace) = (self.stop.clone(), self.grace);
+        let mut late = pin!(async move {
+            stop.cancelled().await;
+            tokio::time::sleep(grace).await;
+        });
+        loop {
+            tokio::select! {
+                ended = self.work.join_next() => match ended {
+                    Some(result) => died(result, &self.stop),
+                    None => return true,
+                },
+                // Without the other the group would wait for this member for ever.
+                Some(result) = self.place.join_next() => died(result, &self.stop),
+                () = &mut late => return false,
+            }
+        }
+    }
+
+    async fn cut_short(&mut self) -> Left {
+        // Counted before the loops are ended: they forget what is in flight.
+        let left = self.ledger.left();
+        // What is in flight must not leave after everyone was told that it may not have.
+        if left.in_flight > 0 {
+            self.sink.cut();
+        }
+        self.work.shutdown().await;
+        left
+    }
+
+    /// Only now, when nothing is sent or marked here any more, may others have the lanes.
+    async fn leave(&mut self) {
+        self.leave.cancel();
+        let until = Instant::now() + FAREWELL;
+        if timeout_at(until, ended(&mut self.place, &self.stop))
+            .await
+            .is_err()
+        {
+            tracing::warn!(
+                "could not leave the group in time; its lanes are taken over when the lease has run out"
+            );
+            self.place.shutdown().await;
+        }
+    }
+}
+
+/// Waits for the end of all tasks.
+async fn ended(tasks: &mut JoinSet<()>, stop: &CancellationToken) {
+    while let Some(result) = tasks.join_next().await {
+        died(result, stop);
+    }
+}
+
+/// A task that died has all others stop, in good order: nothing is done by halves.
+fn died(ended: Result<(), JoinError>, stop: &CancellationToken) {
+    if let Err(error) = ended {
+        tracing::error!(
+            %error,
+            "a loop of the relay died: nothing is pumped or published here any more, rows are left to other \
+             replicas; restart this one"
+        );
+        stop.cancel();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_loop_that_dies_ends_the_others() {
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let other = stop.clone();
+        tasks.spawn(async move { other.cancelled().await });
+        tasks.spawn(async { panic!("a defect") });
+        let all = ended(&mut tasks, &stop);
+        tokio::time::timeout(Duration::from_secs(10), all)
+            .await
+            .unwrap();
+        assert!(stop.is_cancelled());
+    }
+}
