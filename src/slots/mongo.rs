@@ -18,7 +18,7 @@ use bson::Document;
 use futures::{
     FutureExt, StreamExt,
     future::{BoxFuture, ready},
-    stream::FuturesUnordered,
+    stream::{BoxStream, FuturesUnordered},
 };
 use mongodb::Collection;
 use tokio::sync::{mpsc, watch};
@@ -38,6 +38,11 @@ use crate::{
 };
 use says::Says;
 use spelling::NoReply;
+
+/// The most members that are told of each other's changes at once. The server judges every write on the document for
+/// every member: that grows with the square of the group, and with 130 it was all that three servers did. Beyond,
+/// changes are seen with the next beat.
+const MOST_HINTED: usize = 32;
 
 /// What a group is made of.
 pub(super) struct Parts {
@@ -104,10 +109,10 @@ impl Group {
             return;
         }
         self.answered = Moment::now();
-        let hints = hints::follow(self.parts.slots.clone(), self.parts.id.clone());
-        let mut hints = std::pin::pin!(hints);
+        let mut hints = None;
         let mut last = None;
         while !self.protocol.gone() && last.is_none_or(|last| Moment::now() < last) {
+            self.follow(&mut hints);
             let wait = self.wait();
             let input = tokio::select! {
                 () = leave.cancelled(), if last.is_none() => {
@@ -119,7 +124,7 @@ impl Group {
                     let outcome = self.heard(answer);
                     Input::Reply { number, outcome }
                 }
-                Some(()) = hints.next() => Input::Hint,
+                Some(()) = next(&mut hints) => Input::Hint,
                 () = tokio::time::sleep(wait) => Input::Tick,
             };
             self.once(input);
@@ -137,6 +142,17 @@ impl Group {
             }
         }
         true
+    }
+
+    /// Follows the group for as long as it is small. In a large one every hint would cost more than the time it saves.
+    fn follow(&self, hints: &mut Option<BoxStream<'static, ()>>) {
+        let members = self.protocol.known().map_or(0, |known| known.members.len());
+        if members > MOST_HINTED {
+            *hints = None;
+        } else if hints.is_none() {
+            let (slots, id) = (self.parts.slots.clone(), self.parts.id.clone());
+            *hints = Some(hints::follow(slots, id).boxed());
+        }
     }
 
     /// At most a quarter of a beat: timers stand still where a machine is suspended, and the clock does not.
@@ -329,6 +345,13 @@ impl Group {
             self.serving = routes.clone();
             self.step(reading, Input::Serve(routes));
         }
+    }
+}
+
+async fn next(hints: &mut Option<BoxStream<'static, ()>>) -> Option<()> {
+    match hints {
+        Some(hints) => hints.next().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -145,16 +145,17 @@ async fn members_come_and_go_by_the_hundred() {
     let many = stage.casting().with(crate::replica::SEATS, 25);
     let from = crew.len();
     crew.extend((0..5).map(|_| many.start()));
-    eventually(
-        PATIENCE * 2,
-        "130 members, 128 owners of a lane each",
-        async || {
-            let owners = owners(&crew);
-            stage.members().await == 130 && owners == 128
-        },
-    )
-    .await;
-
+    let begun = tokio::time::Instant::now();
+    while stage.members().await != 130 || owners(&crew) != 128 {
+        let told = || crew.iter().flat_map(Replica::last).collect::<Vec<_>>();
+        let (members, owners) = (stage.members().await, owners(&crew));
+        assert!(
+            begun.elapsed() < PATIENCE * 2,
+            "{members} members, {owners} of them own: {:#?}",
+            told()
+        );
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
     let before = beats(&stage).await;
     let begun = tokio::time::Instant::now();
     let said = lines(&crew);
