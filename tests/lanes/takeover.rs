@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use bson::doc;
+use bson::{Document, doc};
 use libtest_mimic::Trial;
 
 use crate::{
@@ -156,16 +156,9 @@ async fn members_come_and_go_by_the_hundred() {
         );
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    let before = beats(&stage).await;
-    let begun = tokio::time::Instant::now();
-    let said = lines(&crew);
     stage.seed(1_000).await;
     stage.all_arrive(&consumer).await;
-    // Time is the subject.
-    tokio::time::sleep_until(begun + stage.beat * 5).await;
-    let passed = begun.elapsed().as_secs_f64() / stage.beat.as_secs_f64();
-    let each = (beats(&stage).await - before) as f64 / 130.0 / passed;
-    assert_eq!(lines(&crew), said, "members and spares are quiet");
+    let each = usual_beats(&stage, &crew).await;
     println!("130 members: {each:.2} beats a member in a beat's time");
     assert!(each < 1.5, "{each}");
     for replica in &mut crew[from..] {
@@ -179,6 +172,29 @@ async fn members_come_and_go_by_the_hundred() {
     crew.extend(gone);
     assert_one_owner(&crew);
     assert!(stage.all_arrive(&consumer).await.is_empty());
+}
+
+/// How often a member beats in a beat's time, while nothing changes; and then they are quiet.
+async fn usual_beats(stage: &Stage, crew: &[Replica]) -> f64 {
+    let state = async || {
+        let group = stage.document().await.unwrap();
+        let epoch = group.get_document("epoch").unwrap().clone();
+        (epoch, lines(crew), beats(&group))
+    };
+    for _ in 0..10 {
+        let begun = tokio::time::Instant::now();
+        let before = state().await;
+        // Time is the subject.
+        tokio::time::sleep(stage.beat * 5).await;
+        let after = state().await;
+        // A busy machine may have kept one from beating in time.
+        if before.0 == after.0 {
+            assert_eq!(before.1, after.1, "members and spares are quiet");
+            let passed = begun.elapsed().as_secs_f64() / stage.beat.as_secs_f64();
+            return (after.2 - before.2) as f64 / 130.0 / passed;
+        }
+    }
+    panic!("the members change all the time");
 }
 
 /// What they told, but for lanes that go on being theirs.
@@ -201,8 +217,7 @@ fn owners(crew: &[Replica]) -> usize {
 }
 
 /// The sum of all members' beats.
-async fn beats(stage: &Stage) -> i64 {
-    let group = stage.document().await.unwrap();
+fn beats(group: &Document) -> i64 {
     let members = group.get_array("members").unwrap().iter();
     members
         .map(|member| member.as_document().unwrap().get_i64("beat").unwrap())

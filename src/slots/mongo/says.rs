@@ -74,7 +74,13 @@ impl Says {
             Assignment::Own(own) => Said::Owns(own.epoch.clone()),
             Assignment::None(reason) => Said::Nothing(*reason),
         };
-        if self.said.as_ref() == Some(&said) {
+        // A spare says so once, however often those change of whom it is one.
+        let is_usual = matches!(
+            said,
+            Said::Nothing(Reason::Spare | Reason::Unsettled | Reason::StandingDown)
+        );
+        let was_spare = self.said == Some(Said::Nothing(Reason::Spare));
+        if self.said.as_ref() == Some(&said) || (was_spare && is_usual) {
             return;
         }
         match assignment {
