@@ -4,22 +4,16 @@
 //! waiting. It shares the connection pool of the database it was given; where that is so busy that a beat finds no
 //! connection in time, ownership lapses.
 
+mod asking;
 mod hints;
+mod others;
 mod says;
 mod spelling;
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    sync::Arc,
-    time::Duration,
-};
+use std::{sync::Arc, time::Duration};
 
 use bson::Document;
-use futures::{
-    FutureExt, StreamExt,
-    future::{BoxFuture, ready},
-    stream::{BoxStream, FuturesUnordered},
-};
+use futures::{StreamExt, stream::BoxStream};
 use mongodb::Collection;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -28,16 +22,16 @@ use super::{
     Lanes, Order,
     binding::Binding,
     protocol::{
-        Assignment, Epoch, Input, Name, Outcome, Output, Ownership, Protocol, Request, Route,
-        Routes, Timing,
+        Assignment, Epoch, Input, Name, Output, Ownership, Protocol, Route, Routes, Timing,
     },
 };
 use crate::{
     clock::{Lease, Moment, Reading, Term},
     routes::RouteSet,
 };
+use asking::Asking;
+use others::Others;
 use says::Says;
-use spelling::NoReply;
 
 /// The most members that are told of each other's changes at once. The server judges every write on the document for
 /// every member: that grows with the square of the group, and with 130 it was all that three servers did. Beyond,
@@ -65,17 +59,11 @@ pub(super) struct Group {
     serving: Routes,
     /// What is owned, of which epoch.
     held: Option<(Epoch, Arc<Lease>)>,
-    /// What the other members serve when they can.
-    abilities: BTreeMap<Name, Routes>,
     /// Under which id lanes were owned last.
     owner: Option<Name>,
     answers: (mpsc::UnboundedSender<u64>, mpsc::UnboundedReceiver<u64>),
-    /// Requests on their way; those that the protocol waits for no longer end soon after.
-    flights: FuturesUnordered<BoxFuture<'static, (u64, Result<Outcome, NoReply>)>>,
-    /// When the last reply came that counts.
-    answered: Moment,
-    /// Before this, nothing is sent.
-    silent: Moment,
+    asking: Asking,
+    others: Others,
     seen: Reading,
     says: Says,
 }
@@ -85,19 +73,18 @@ impl Group {
         let timing = Timing::new(parts.beat);
         let serving: Routes = Arc::new(parts.routes.iter().cloned().collect());
         let seen = Reading::take();
+        let says = Says::new(&parts.id, parts.routes.len());
         Self {
             protocol: Protocol::new(&process(), serving.clone(), timing, seen.now),
             timing,
             serving,
             held: None,
-            abilities: BTreeMap::new(),
             owner: None,
             answers: mpsc::unbounded_channel(),
-            flights: FuturesUnordered::new(),
-            answered: seen.now,
-            silent: seen.now,
+            asking: Asking::new(parts.slots.clone(), &parts.id, timing, says.clone()),
+            others: Others::default(),
             seen,
-            says: Says::new(&parts.id, parts.routes.len()),
+            says,
             parts,
         }
     }
@@ -108,7 +95,7 @@ impl Group {
         if !self.bind(&binding, &leave).await {
             return;
         }
-        self.answered = Moment::now();
+        self.asking.begin();
         let mut hints = None;
         let mut last = None;
         while !self.protocol.gone() && last.is_none_or(|last| Moment::now() < last) {
@@ -120,10 +107,7 @@ impl Group {
                     Input::Leave
                 }
                 Some(order) = self.answers.1.recv() => Input::Drained { order },
-                Some((number, answer)) = self.flights.next() => {
-                    let outcome = self.heard(answer);
-                    Input::Reply { number, outcome }
-                }
+                Some((number, outcome)) = self.asking.next() => Input::Reply { number, outcome },
                 Some(()) = next(&mut hints) => Input::Hint,
                 () = tokio::time::sleep(wait) => Input::Tick,
             };
@@ -180,57 +164,10 @@ impl Group {
     fn step(&mut self, reading: Reading, input: Input) {
         for output in self.protocol.step(reading.now, input) {
             match output {
-                Output::Send { number, request } => self.send(number, request),
+                Output::Send { number, request } => self.asking.send(number, request),
                 Output::StandDown { order } => self.order(order, false),
                 Output::Cut { order } => self.order(order, true),
                 Output::Assigned(assignment) => self.assigned(&assignment, reading),
-            }
-        }
-    }
-
-    fn send(&mut self, number: u64, request: Request) {
-        if Moment::now() < self.silent {
-            return self
-                .flights
-                .push(ready((number, Err(NoReply::Failed("silent".into())))).boxed());
-        }
-        let (slots, id, timeout) = (
-            self.parts.slots.clone(),
-            self.parts.id.clone(),
-            self.timing.timeout,
-        );
-        let says = self.says.clone();
-        let asked = async move {
-            let command = spelling::command(slots.name(), &id, &request, timeout);
-            let database = slots.client().database(&slots.namespace().db);
-            let answer = tokio::time::timeout(timeout, database.run_command(command)).await;
-            let outcome = match answer {
-                Ok(Ok(reply)) => spelling::outcome(&request, &reply),
-                Ok(Err(error)) => Err(NoReply::Failed(error.to_string())),
-                Err(_) => Err(NoReply::Failed(format!("no answer within {timeout:?}"))),
-            };
-            says.asked(&request, &outcome);
-            (number, outcome)
-        };
-        self.flights.push(asked.boxed());
-    }
-
-    /// Whoever writes and gets no acknowledgement for it is alive in the eyes of the others and owns nothing: nobody
-    /// would have its lanes. After a lease of that it falls silent, for long enough to be evicted.
-    fn heard(&mut self, answer: Result<Outcome, NoReply>) -> Outcome {
-        let now = Moment::now();
-        match answer {
-            Ok(outcome) => {
-                self.answered = now;
-                outcome
-            }
-            Err(no_reply) => {
-                let applied = matches!(no_reply, NoReply::Unacknowledged(_));
-                if applied && now.since(self.answered) > self.timing.lease {
-                    self.silent = now + self.timing.lease + self.timing.beat;
-                    self.says.falls_silent();
-                }
-                Outcome::Failed
             }
         }
     }
@@ -288,47 +225,28 @@ impl Group {
         }
     }
 
-    /// In a rolling deployment some members know a label more. Rows are owed to it as soon as one of them is there, and
-    /// for as long, also while it cannot serve it.
+    /// Takes in what the others can do.
     fn learn(&mut self) {
         let (Some(known), Some(me)) = (self.protocol.known(), self.protocol.me()) else {
             return;
         };
-        let others = || known.members.iter().filter(|member| member.id != *me);
-        self.abilities
-            .retain(|id, _| others().any(|member| member.id == *id));
-        for member in others().filter(|member| !member.routes.is_empty()) {
-            self.abilities
-                .insert(member.id.clone(), member.routes.clone());
-        }
-        let own = &self.parts.routes;
-        let strange: BTreeSet<&Route> = self
-            .abilities
-            .values()
-            .flat_map(|routes| routes.iter())
-            .filter(|route| !own.contains(route))
-            .collect();
-        self.parts.others.send_if_modified(|routes| {
-            let changed = !strange.iter().copied().eq(routes.iter());
-            if changed {
-                *routes = strange.into_iter().cloned().collect();
-            }
-            changed
-        });
+        self.others.learn(known, me);
+        let strange = self.others.strange(&self.parts.routes);
+        self.parts
+            .others
+            .send_if_modified(|before| std::mem::replace(before, strange.clone()) != strange);
     }
 
-    /// Leaves the lanes to others while this replica cannot work on them and another can. Where none can, the first
-    /// member takes them back, so that two that gave them up to each other do not take turns.
+    /// Leaves the lanes to others while this replica cannot work on them and another can.
     fn serve(&mut self, reading: Reading) {
-        let (true, Some(known)) = (!*self.parts.fit.borrow(), self.protocol.known()) else {
-            return self.serve_all(reading);
+        let leaves = match (self.protocol.known(), self.protocol.me()) {
+            (Some(known), Some(me)) if !*self.parts.fit.borrow() => others::leaves_lanes(known, me),
+            _ => Some(false),
         };
-        let Some(me) = self.protocol.me() else { return };
-        let mut others = known.members.iter().filter(|member| member.id != *me);
-        if others.any(|other| !other.routes.is_empty()) {
-            self.change(Routes::default(), reading);
-        } else if known.members.first().is_some_and(|first| first.id == *me) {
-            self.serve_all(reading);
+        match leaves {
+            Some(true) => self.change(Routes::default(), reading),
+            Some(false) => self.serve_all(reading),
+            None => {}
         }
     }
 

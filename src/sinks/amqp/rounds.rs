@@ -51,15 +51,19 @@ async fn once(session: &Session, pipe: &Pipe, round: &mut Vec<Entry>) {
         .map(|entry| returned.contains(&entry.envelope.identity()))
         .collect();
     drop(returned);
-    let is_whole = outcomes.iter().all(is_confirmed);
+    let is_whole = outcomes.iter().all(leaves_nothing_open);
     for ((entry, outcome), is_returned) in round.drain(..).zip(outcomes).zip(verdicts) {
         // Nobody waits any more where the answer is refused.
         let _ = entry.answer.send(judged(outcome, is_returned, is_whole));
     }
 }
 
-fn is_confirmed(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Acked(_) | Outcome::Nacked(_))
+/// Its confirm has come, or there will be none because it was never sent.
+fn leaves_nothing_open(outcome: &Outcome) -> bool {
+    matches!(
+        outcome,
+        Outcome::Acked(_) | Outcome::Nacked(_) | Outcome::Late
+    )
 }
 
 fn judged(outcome: Outcome, is_returned: bool, is_whole: bool) -> Outcome {
@@ -94,7 +98,9 @@ mod tests {
         assert!(matches!(judged(acked(), true, true), Outcome::Returned));
         assert!(matches!(judged(acked(), true, false), Outcome::Returned));
         assert!(matches!(judged(acked(), false, false), Outcome::Dead));
-        assert!(is_confirmed(&acked()) && is_confirmed(&Outcome::Nacked(None)));
-        assert!(!is_confirmed(&Outcome::Silent) && !is_confirmed(&Outcome::Dead));
+        let nothing_open = [acked(), Outcome::Nacked(None), Outcome::Late];
+        assert!(nothing_open.iter().all(leaves_nothing_open));
+        let open = [Outcome::Silent, Outcome::Dead, Outcome::Unsent];
+        assert!(!open.iter().any(leaves_nothing_open));
     }
 }
