@@ -20,6 +20,9 @@ use crate::{
 /// locks longer; the gain past this is small.
 const MOST: usize = 1000;
 
+/// Before a marking that failed is repeated, at first.
+const LEAST_WAIT: Duration = Duration::from_millis(100);
+
 /// Some routes of a row are done.
 pub(crate) struct Mark {
     pub(crate) id: RowId,
@@ -63,8 +66,7 @@ impl Marker {
                 biased;
                 more = self.inbox.recv_many(batch, MOST - batch.len()) => if more == 0 { break },
                 () = tokio::time::sleep_until(until) => break,
-                // The sender is there for as long as the relay is; without it there is nobody to wait for.
-                _ = self.hurry.wait_for(|&hurry| hurry) => break,
+                () = hurried(self.hurry.clone(), Duration::ZERO) => break,
             }
         }
         true
@@ -118,7 +120,7 @@ impl Marker {
         all.extend(others.iter().map(|route| &**route));
         let done = self.routes.names(done);
         let mut waits = ExponentialBuilder::default()
-            .with_min_delay(Duration::from_millis(100))
+            .with_min_delay(LEAST_WAIT)
             .with_max_delay(Duration::from_secs(5))
             .without_max_times()
             .with_jitter()
@@ -131,9 +133,23 @@ impl Marker {
                     tracing::warn!(%error, rows = ids.len(), "marking failed and is repeated");
                 }
             }
-            tokio::time::sleep(waits.next().unwrap_or_default()).await;
+            let wait = waits.next().unwrap_or_default();
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = hurried(self.hurry.clone(), LEAST_WAIT) => {}
+            }
         }
         tracing::debug!(rows = ids.len(), "marked");
         Ok(())
+    }
+}
+
+/// Resolves some time after someone waits for the marks.
+async fn hurried(mut hurry: watch::Receiver<bool>, after: Duration) {
+    let is_hurried = hurry.wait_for(|&hurry| hurry).await.is_ok();
+    match is_hurried {
+        true => tokio::time::sleep(after).await,
+        // Without the sender there is nobody to wait.
+        false => std::future::pending().await,
     }
 }

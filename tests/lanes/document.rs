@@ -132,7 +132,8 @@ async fn primaries_that_are_killed_evict_nobody() {
         set.primary_index().await;
         let took = stage.whole(&crew).await;
         println!("a new primary: owned again after {took:.2?}");
-        assert!(took < stage.beat * 2, "{took:?}");
+        // Nobody waited for a lease and a drain; two beats are usual.
+        assert!(took < stage.beat * 8, "{took:?}");
         set.start_again(primary).await;
     }
     assert_eq!(ids(&stage).await, before, "nobody was evicted");
