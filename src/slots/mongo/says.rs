@@ -30,6 +30,21 @@ enum Said {
     Nothing(Reason),
 }
 
+/// To a spare.
+fn is_nothing_new(said: &Said) -> bool {
+    match said {
+        Said::Nothing(
+            Reason::Spare
+            | Reason::Unsettled
+            | Reason::StandingDown
+            | Reason::Lapsed
+            | Reason::Joining
+            | Reason::Waiting,
+        ) => true,
+        Said::Nothing(Reason::Foreign(_) | Reason::Left) | Said::Owns(_) => false,
+    }
+}
+
 impl Says {
     pub(super) fn new(group: &str, routes: usize) -> Self {
         Self {
@@ -74,13 +89,9 @@ impl Says {
             Assignment::Own(own) => Said::Owns(own.epoch.clone()),
             Assignment::None(reason) => Said::Nothing(*reason),
         };
-        // A spare says so once, however often those change of whom it is one.
-        let is_usual = matches!(
-            said,
-            Said::Nothing(Reason::Spare | Reason::Unsettled | Reason::StandingDown)
-        );
+        // A spare says so once, however often those change of whom it is one: it has nothing to lose.
         let was_spare = self.said == Some(Said::Nothing(Reason::Spare));
-        if self.said.as_ref() == Some(&said) || (was_spare && is_usual) {
+        if self.said.as_ref() == Some(&said) || (was_spare && is_nothing_new(&said)) {
             return;
         }
         match assignment {
