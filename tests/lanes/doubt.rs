@@ -49,7 +49,8 @@ async fn a_paused_replica_comes_back_to_what_is_another_s() {
     for _ in 0..dose(2, 10) {
         let before = consumer.distinct();
         stage.seed(5_000).await;
-        consumer.wait_for(before + 500, PATIENCE).await;
+        // More than the share of the other two.
+        consumer.wait_for(before + 3_500, PATIENCE).await;
         crew[0].pause();
         let paused = timeline::now();
         // Time is the subject.
