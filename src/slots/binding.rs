@@ -34,8 +34,9 @@ impl Binding {
             Ok(bound) if bound == terms => true,
             Ok(bound) => {
                 self.report(&format!(
-                    "rows of {} are pumped by {bound}, this replica is set to {terms} and stands by; give all of them \
-                     the same TOA_OUTBOX_SLOT=i/n or none; to change it for all, stop them and run: \
+                    "rows of {} are pumped by {bound}, this replica is set to {terms} and stands by; give each replica a \
+                     TOA_OUTBOX_SLOT=i/n of its own, with one n for all, or none of them any; to change it for all, stop \
+                     them and run: \
                      db.{}.deleteOne({{ _id: {{ collection: {:?} }} }})",
                     self.collection,
                     self.slots.name(),

@@ -92,6 +92,7 @@ async fn pauses_about_as_long_as_a_lease() {
         if round % 3 == 0 {
             stage.seed(500).await;
         }
+        // A pause of the others' too: time is the subject.
         tokio::time::sleep(stage.beat).await;
     }
     for replica in &mut crew {

@@ -97,6 +97,7 @@ async fn write(pots: Outbox, mut rate: watch::Receiver<u32>) {
                 tracing::warn!(target: "toa_outbox::slots", %error, "not written");
             }
         });
+        // The rate is what was asked for.
         tokio::time::sleep(Duration::from_secs(1) / now).await;
     }
 }

@@ -211,6 +211,7 @@ impl Stage {
     pub async fn whole_of(&self, crew: &[Replica], owners: usize) -> Duration {
         let begun = tokio::time::Instant::now();
         while !is_whole(crew, owners) {
+            // A poll with a deadline, as `eventually`, but one that tells what it saw last.
             tokio::time::sleep(Duration::from_millis(20)).await;
             assert!(
                 begun.elapsed() < PATIENCE,

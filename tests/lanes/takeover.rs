@@ -154,6 +154,7 @@ async fn members_come_and_go_by_the_hundred() {
             "{members} members, {owners} of them own: {:#?}",
             told()
         );
+        // A poll with a deadline, as `eventually`, but one that tells what it saw last.
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     stage.seed(1_000).await;

