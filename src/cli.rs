@@ -1,16 +1,17 @@
-//! What can be said on the command line.
+//! What can be said on the command line. Exit codes: 0 done, 1 failed, 2 wrong usage or settings.
 
 mod init;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use toa_outbox::{Error, Settings};
+
+use crate::{Error, Settings};
 
 /// A transactional outbox for MongoDB.
 #[derive(Parser)]
 #[command(version, about)]
-pub struct Cli {
+struct Cli {
     #[command(subcommand)]
     command: Command,
 }
@@ -20,8 +21,27 @@ enum Command {
     Init(init::Init),
 }
 
+/// The whole program.
+pub fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("toa-outbox: cannot start: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    match runtime.block_on(cli.run()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("toa-outbox: {error}");
+            exit_code(&error)
+        }
+    }
+}
+
 impl Cli {
-    pub async fn run(self) -> Result<(), Error> {
+    async fn run(self) -> Result<(), Error> {
         let settings = Settings::from_env()?;
         match self.command {
             Command::Init(init) => init.run(settings).await,
@@ -30,7 +50,7 @@ impl Cli {
 }
 
 /// 2 for what the user can mend in the call or the settings, 1 for what failed.
-pub fn exit_code(error: &Error) -> ExitCode {
+fn exit_code(error: &Error) -> ExitCode {
     match error {
         Error::Setting { .. } | Error::Component { .. } => ExitCode::from(2),
         _ => ExitCode::FAILURE,

@@ -37,6 +37,9 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+#[cfg(feature = "sidecar")]
+#[doc(hidden)]
+pub mod cli;
 mod clock;
 mod component;
 mod config;

@@ -1,18 +1,7 @@
-//! The command line: prepares outbox collections. Exit codes: 0 done, 1 failed, 2 wrong usage or settings.
-
-mod cli;
+//! The sidecar, and the operator's tool; `toa-outbox help` tells the rest.
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-#[tokio::main]
-async fn main() -> ExitCode {
-    match cli::Cli::parse().run().await {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("toa-outbox: {error}");
-            cli::exit_code(&error)
-        }
-    }
+fn main() -> ExitCode {
+    toa_outbox::cli::main()
 }

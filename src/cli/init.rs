@@ -2,7 +2,8 @@
 
 use clap::Args;
 use mongodb::Client;
-use toa_outbox::{Error, Settings, init};
+
+use crate::{Error, Settings, init};
 
 /// Create outbox collections with their indexes, retention and validator.
 ///
