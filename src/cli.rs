@@ -1,17 +1,21 @@
 //! What can be said on the command line. Exit codes: 0 done, 1 failed, 2 wrong usage or settings.
 
 mod init;
+mod options;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{Error, Settings};
+use crate::Error;
+use options::Options;
 
 /// A transactional outbox for MongoDB.
 #[derive(Parser)]
 #[command(version, about)]
 struct Cli {
+    #[command(flatten)]
+    options: Options,
     #[command(subcommand)]
     command: Command,
 }
@@ -42,9 +46,8 @@ pub fn main() -> ExitCode {
 
 impl Cli {
     async fn run(self) -> Result<(), Error> {
-        let settings = Settings::from_env()?;
         match self.command {
-            Command::Init(init) => init.run(settings).await,
+            Command::Init(init) => init.run(&self.options).await,
         }
     }
 }

@@ -93,6 +93,25 @@ impl Component {
         self
     }
 
+    /// What the rows in `collection` are of, where nobody has declared it: `tea_pots_outbox` are those of
+    /// `tea.pots`, `pots_outbox` in a database `tea` too. None if it is no outbox collection.
+    #[cfg(feature = "sidecar")]
+    pub(crate) fn of_rows(database: &str, collection: &str) -> Option<Self> {
+        let entities = collection.strip_suffix("_outbox")?;
+        let (namespace, name) = match entities.split_once('_') {
+            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() => {
+                (namespace, name)
+            }
+            _ => (database, entities),
+        };
+        (!name.is_empty()).then(|| {
+            Self::new(namespace, name)
+                .collection(entities)
+                .outbox(collection)
+                .labels(Label::system())
+        })
+    }
+
     /// `<namespace>.<name>`.
     pub(crate) fn id(&self) -> String {
         format!("{}.{}", self.namespace, self.name)
@@ -210,6 +229,17 @@ fn unusable_collection(name: &str) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[cfg(feature = "sidecar")]
+    #[test]
+    fn an_outbox_collection_tells_whose_it_is() {
+        let id = |collection| Component::of_rows("tea", collection).map(|pots| pots.id());
+        assert_eq!(id("tea_pots_outbox").as_deref(), Some("tea.pots"));
+        assert_eq!(id("tea_big_pots_outbox").as_deref(), Some("tea.big_pots"));
+        assert_eq!(id("pots_outbox").as_deref(), Some("tea.pots"));
+        assert_eq!(id("tea_pots"), None);
+        assert_eq!(id("_outbox"), None);
+    }
 
     fn pots() -> Component {
         Component::new("tea", "pots").labels(Label::system())

@@ -3,7 +3,7 @@
 //! A value that cannot be used is an error that names the setting, where it came from, what it was and
 //! what is expected; never a silent fallback. A `TOA_OUTBOX_*` name that does not exist is one too.
 
-use std::{collections::HashMap, fmt, time::Duration};
+use std::{collections::HashMap, fmt, path::PathBuf, time::Duration};
 
 use crate::{
     error::{Error, Result},
@@ -38,6 +38,13 @@ pub struct Settings {
     pub database: Option<String>,
     /// Where messages go: AMQP URIs, tried in turn. `TOA_OUTBOX_AMQP`, space-separated.
     pub amqp: Vec<String>,
+    /// The certificates that sign the broker's, a PEM file, default those of the system.
+    /// `TOA_OUTBOX_AMQP_CA`.
+    pub amqp_ca: Option<PathBuf>,
+    /// The certificate this client shows the broker, a PEM file with its chain. `TOA_OUTBOX_AMQP_CERT`.
+    pub amqp_cert: Option<PathBuf>,
+    /// Its private key, a PEM file. `TOA_OUTBOX_AMQP_KEY`.
+    pub amqp_key: Option<PathBuf>,
     /// One cycle of the pump, at least 10 ms, default 5 s. [`gap`](Self::gap) follows from it.
     /// `TOA_OUTBOX_INTERVAL`, milliseconds.
     pub interval: Duration,
@@ -79,6 +86,9 @@ impl Default for Settings {
             mongodb: None,
             database: None,
             amqp: Vec::new(),
+            amqp_ca: None,
+            amqp_cert: None,
+            amqp_key: None,
             interval: Duration::from_secs(5),
             batch: 200,
             retention: Duration::from_secs(86_400),
@@ -102,6 +112,9 @@ impl fmt::Debug for Settings {
             .field("mongodb", &self.mongodb.as_ref().map(|_| "…"))
             .field("database", &self.database)
             .field("amqp", &format_args!("{} nodes", self.amqp.len()))
+            .field("amqp_ca", &self.amqp_ca)
+            .field("amqp_cert", &self.amqp_cert)
+            .field("amqp_key", &self.amqp_key)
             .field("interval", &self.interval)
             .field("batch", &self.batch)
             .field("retention", &self.retention)
@@ -164,6 +177,9 @@ impl Settings {
             "MONGODB" => self.mongodb = Some(value.to_owned()),
             "DATABASE" => self.database = Some(value.to_owned()),
             "AMQP" => self.amqp = value.split_whitespace().map(str::to_owned).collect(),
+            "AMQP_CA" => self.amqp_ca = Some(value.into()),
+            "AMQP_CERT" => self.amqp_cert = Some(value.into()),
+            "AMQP_KEY" => self.amqp_key = Some(value.into()),
             "INTERVAL" => self.interval = Duration::from_millis(read.number()?),
             "BATCH" => self.batch = read.number()?,
             "RETENTION" => self.retention = Duration::from_secs(read.number()?),
@@ -302,10 +318,13 @@ impl Reading<'_> {
     }
 }
 
-const NAMES: [&str; 10] = [
+const NAMES: [&str; 13] = [
     "MONGODB",
     "DATABASE",
     "AMQP",
+    "AMQP_CA",
+    "AMQP_CERT",
+    "AMQP_KEY",
     "INTERVAL",
     "BATCH",
     "RETENTION",

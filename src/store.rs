@@ -1,6 +1,8 @@
 //! Every query on the outbox collection. Only this file and its parts know how a row is spelled.
 
 mod codec;
+#[cfg(feature = "sidecar")]
+mod discover;
 mod ensure;
 
 use std::{future::IntoFuture, time::Duration};
@@ -17,6 +19,8 @@ use crate::{
 };
 
 pub(crate) use codec::{decode, encode};
+#[cfg(feature = "sidecar")]
+pub(crate) use discover::components;
 pub use ensure::init;
 
 /// How long one request may take before it counts as failed. Not a `maxTimeMS`, which adds up over the
