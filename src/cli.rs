@@ -2,6 +2,7 @@
 
 mod init;
 mod options;
+mod run;
 
 use std::process::ExitCode;
 
@@ -22,6 +23,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    Run(run::Run),
     Init(init::Init),
 }
 
@@ -47,6 +49,7 @@ pub fn main() -> ExitCode {
 impl Cli {
     async fn run(self) -> Result<(), Error> {
         match self.command {
+            Command::Run(run) => run.run(&self.options).await,
             Command::Init(init) => init.run(&self.options).await,
         }
     }

@@ -43,6 +43,15 @@ pub enum Error {
         source: Box<mongodb::error::Error>,
     },
 
+    /// The database is of a kind, or the user has too few rights, for what was asked.
+    #[error("database {database}: {problem}")]
+    Unfit {
+        /// The database.
+        database: String,
+        /// What is missing, and what to do.
+        problem: String,
+    },
+
     /// An operation of the caller's own, run inside the transaction, failed in the driver.
     #[error("in the body of the transaction: {0}")]
     Driver(Box<mongodb::error::Error>),
@@ -138,6 +147,7 @@ impl Error {
         match self {
             Self::Setting { .. }
             | Self::Component { .. }
+            | Self::Unfit { .. }
             | Self::Refused(_)
             | Self::TooLarge { .. }
             | Self::Unencodable { .. }

@@ -52,6 +52,8 @@ mod relay;
 mod report;
 mod routes;
 mod row;
+#[cfg(feature = "sidecar")]
+mod sidecar;
 mod sinks;
 mod slots;
 mod store;

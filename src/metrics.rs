@@ -7,3 +7,11 @@ pub(crate) fn cycle_without_a_lane(collection: &str) {
     metrics::counter!("toa_outbox_unassigned_cycles_total", "collection" => collection)
         .increment(1);
 }
+
+/// A tail that had to be opened anew. One at an election or a restart of the server is nothing; worry about one a second,
+/// the log says why.
+#[cfg(feature = "sidecar")]
+pub(crate) fn tail_reopened(database: &str) {
+    let database = database.to_owned();
+    metrics::counter!("toa_outbox_tail_reopenings_total", "database" => database).increment(1);
+}

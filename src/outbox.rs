@@ -15,6 +15,7 @@ use crate::{
     relay::{
         Relay,
         ledger::{Claim, Left},
+        line::Line,
         pump::Pass,
     },
     routes::Routes,
@@ -63,7 +64,7 @@ struct Inner {
 /// What becomes of an event.
 enum Mode {
     /// It commits as a row, and the relay publishes it.
-    Rows(Box<Relay>),
+    Rows(Relay, Arc<Line>),
     /// A standalone server: the operation publishes it.
     Inline(Amqp),
     /// Nothing consumes it.
@@ -127,10 +128,12 @@ impl Outbox {
                     "TOA_OUTBOX_DEFER: only the pump delivers"
                 );
             }
-            let seat = Seat::take(&settings, database, &component.rows(), &routes).await;
-            Mode::Rows(Box::new(Relay::start(
-                &settings, &store, &routes, seat, sink,
-            )))
+            let seat = Seat::of_component(&settings, database, &component.rows());
+            let relay = Relay::start(&settings, seat, sink);
+            let mut lines = relay.take_up(vec![(store, routes.clone())]).await;
+            // One component, one line.
+            let line = lines.swap_remove(0);
+            Mode::Rows(relay, line)
         } else {
             tracing::warn!(
                 component = component.id(),
@@ -201,17 +204,17 @@ impl Outbox {
     /// Publishes a row that [`append`](Self::append) wrote, once its transaction has committed. Does not
     /// wait.
     pub fn publish(&self, written: Written) {
-        if let Mode::Rows(relay) = &self.inner.mode
+        if let Mode::Rows(_, line) = &self.inner.mode
             && !self.inner.settings.defer
         {
-            relay.publish(written.row, written.claim);
+            line.publish(written.row, written.claim);
         }
     }
 
     /// Starts a cycle of the pump at once. Calls coalesce.
     pub fn nudge(&self) {
-        if let Mode::Rows(relay) = &self.inner.mode {
-            relay.nudge();
+        if let Mode::Rows(_, line) = &self.inner.mode {
+            line.nudge();
         }
     }
 
@@ -228,7 +231,7 @@ impl Outbox {
     /// [`Error::Store`] if the rows cannot be read.
     pub async fn pass(&self) -> Result<Pass> {
         match &self.inner.mode {
-            Mode::Rows(relay) => relay.pass().await,
+            Mode::Rows(_, line) => line.pass().await,
             Mode::Inline(_) | Mode::Nothing => Ok(Pass::default()),
         }
     }
@@ -238,7 +241,7 @@ impl Outbox {
     /// whoever comes next.
     pub async fn shutdown(&self) -> Left {
         match &self.inner.mode {
-            Mode::Rows(relay) => relay.shutdown().await,
+            Mode::Rows(relay, _) => relay.shutdown().await,
             Mode::Inline(_) | Mode::Nothing => Left::default(),
         }
     }
@@ -255,7 +258,7 @@ impl Outbox {
         event: Event,
         id: RowId,
     ) -> Result<Option<Written>> {
-        let Mode::Rows(relay) = &self.inner.mode else {
+        let Mode::Rows(_, line) = &self.inner.mode else {
             return Ok(None);
         };
         let row = self.row(event, id);
@@ -269,7 +272,7 @@ impl Outbox {
             });
         }
         // Known before the insert, so that the pump of this process never takes it for a stranger's.
-        let claim = relay.hold(&row);
+        let claim = line.hold(&row);
         self.inner.store.insert(session, &document).await?;
         Ok(Some(Written { row, claim }))
     }
@@ -289,7 +292,7 @@ impl Outbox {
     /// A lane of our own where rows are kept.
     fn lane(&self) -> u8 {
         match &self.inner.mode {
-            Mode::Rows(relay) => relay.lanes().pick(),
+            Mode::Rows(_, line) => line.lanes.pick(),
             Mode::Inline(_) | Mode::Nothing => 0,
         }
     }

@@ -1,16 +1,20 @@
-//! Assembles the loops of one component, holds what is in flight, and drains it at the end.
+//! Assembles the loops of one process, holds what is in flight, and drains it at the end.
 //!
 //! ```text
 //!   commit ──► at once ─┐
 //!                       ├─► publishing ──► sink
-//!   pump ──► sweep ─────┘       │
-//!     ▲                         └──► marker ──► published: true
+//!   tail ───────────────┤       │
+//!   pump ──► sweep ─────┘       └──► marker ──► published: true
+//!     ▲
 //!     └── every interval, when nudged, when the sink is back, when lanes come and go
 //!
-//!   seat ──► lanes, for pump and publisher
+//!   seat ──► lanes, for pump, tail and publisher
 //!    ▲ └───► orders to let go of them ──► handover
 //!    └────── fitness: can this replica do the work at all
 //! ```
+//!
+//! Pump, publishing and marker are there once for each component (`line`); all lines share the sink and the seat among
+//! the replicas. The library has one line and no tail: what it publishes at once, it wrote itself.
 //!
 //! Every loop of the work ends by itself: the pump when it is told to stop, publishing when it is told and nothing
 //! is in flight any more, the marker when publishing is gone and everything is marked. A shutdown is to
@@ -21,14 +25,18 @@ mod fitness;
 mod handover;
 pub(crate) mod ledger;
 mod lifetime;
+pub(crate) mod line;
 mod marker;
 mod publisher;
 pub(crate) mod pump;
+#[cfg(feature = "sidecar")]
+pub(crate) mod tail;
 
 use std::{sync::Arc, time::Duration};
 
+use futures::future::BoxFuture;
 use tokio::{
-    sync::{Mutex, Notify, OnceCell, mpsc, watch},
+    sync::{Mutex, OnceCell, mpsc, watch},
     task::{JoinHandle, JoinSet},
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -36,39 +44,35 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::{
     config::Settings,
     error::Result,
-    report::Reports,
     routes::Routes,
-    row::Row,
     sinks::amqp::Amqp,
-    slots::{Ownership, Seat},
+    slots::{Desk, Seat},
     store::Store,
 };
 use fitness::Fitness;
 use handover::Handover;
-use ledger::{Claim, Ledger, Left};
+use ledger::Left;
 use lifetime::Lifetime;
-use marker::Marker;
-use publisher::{Parts, Publisher};
-use pump::{Cycle, Pass, Pump};
-
-/// The longest a mark waits for company, however long the interval.
-const LONGEST_LINGER: Duration = Duration::from_millis(500);
-
-/// Ids remembered of a kind, for each row that may be in flight.
-const REMEMBERED: usize = 10;
+use line::{Line, Lines};
+#[cfg(feature = "sidecar")]
+use {
+    crate::report::Reports, futures::FutureExt, mongodb::Database, tail::Tail, tokio::sync::Notify,
+};
 
 /// How long nothing may be marked before the lanes are left to others: a few cycles, and longer than an election.
 const LEAST_PATIENCE: Duration = Duration::from_secs(30);
 
-/// The running loops of one component. Dropped, they are told to stop and drain by themselves.
+/// The running loops of one process. Dropped, they are told to stop and drain by themselves.
 pub(crate) struct Relay {
-    ledger: Arc<Ledger>,
-    publisher: Publisher,
-    cycle: Arc<Mutex<Cycle>>,
-    nudge: Arc<Notify>,
+    settings: Settings,
+    sink: Amqp,
+    desk: Desk,
+    lines: Lines,
+    /// Where loops are started.
+    tasks: mpsc::UnboundedSender<BoxFuture<'static, ()>>,
+    is_hurried: watch::Receiver<bool>,
     stop: CancellationToken,
     _dropped: DropGuard,
-    lanes: Ownership,
     /// Everything that runs.
     all: Mutex<JoinHandle<Left>>,
     /// What the shutdown left.
@@ -92,121 +96,104 @@ impl Amqp {
 }
 
 impl Relay {
-    pub(crate) fn start(
-        settings: &Settings,
-        store: &Store,
-        routes: &Arc<Routes>,
-        seat: Seat,
-        sink: &Amqp,
-    ) -> Self {
-        let lanes = seat.ownership.clone();
-        let ledger = Ledger::new(settings.inflight as usize * REMEMBERED);
-        let nudge = Arc::new(Notify::new());
-        let (marks, inbox) = mpsc::unbounded_channel();
-        let (publisher, publishing) = publisher::publisher(Parts {
-            ledger: ledger.clone(),
-            lanes: lanes.clone(),
-            sink: sink.clone(),
-            interval: settings.interval,
-            routes: routes.clone(),
-            marks,
-            nudge: nudge.clone(),
-        });
-        let cycle = Arc::new(Mutex::new(Cycle {
-            store: store.clone(),
-            ledger: ledger.clone(),
-            publisher: publisher.clone(),
-            lanes: lanes.clone(),
-            sink: sink.clone(),
-            routes: routes.clone(),
-            batch: settings.batch,
-            malformed: Reports::default(),
-            first: 0,
-        }));
-        let pump = Pump {
-            cycle: cycle.clone(),
-            interval: settings.interval,
-            nudge: nudge.clone(),
-            lanes: lanes.clone(),
-            sink: sink.clone(),
-        };
+    /// Keeps the seat from now on; nothing is pumped before a component is [taken up](Self::take_up).
+    pub(crate) fn start(settings: &Settings, seat: Seat, sink: &Amqp) -> Self {
+        let lines = Lines::default();
+        let (stop, over) = (CancellationToken::new(), CancellationToken::new());
         let (hurry, is_hurried) = watch::channel(false);
-        let marker = Marker {
-            store: store.clone(),
-            routes: routes.clone(),
-            ledger: ledger.clone(),
-            inbox,
-            linger: (settings.interval / 10).min(LONGEST_LINGER),
-            others: seat.others,
-            hurry: is_hurried,
-        };
+        let (tasks, more) = mpsc::unbounded_channel();
         let fitness = Fitness {
-            ledger: ledger.clone(),
+            lines: lines.clone(),
             sink: sink.clone(),
             beat: settings.beat,
             patience: (settings.interval * 5).max(LEAST_PATIENCE),
             fit: seat.fit,
         };
-        let (stop, over) = (CancellationToken::new(), CancellationToken::new());
         let handover = Handover {
-            store: store.clone(),
-            ledger: ledger.clone(),
+            lines: lines.clone(),
             sink: sink.clone(),
             orders: seat.orders,
             hurry,
             over: over.clone(),
         };
         let mut work = JoinSet::new();
-        work.spawn(pump.run(stop.clone()));
-        work.spawn(publishing.run(stop.clone()));
-        work.spawn(marker.run());
         work.spawn(fitness.run(stop.clone()));
         let mut place = JoinSet::new();
         place.spawn(seat.keeping);
         place.spawn(handover.run());
         let lifetime = Lifetime {
             work,
+            more,
             place,
             stop: stop.clone(),
             over,
             leave: seat.leave,
-            ledger: ledger.clone(),
+            lines: lines.clone(),
             sink: sink.clone(),
             grace: settings.grace,
         };
         Self {
-            ledger,
-            publisher,
-            cycle,
-            nudge,
+            settings: settings.clone(),
+            sink: sink.clone(),
+            desk: seat.desk,
+            lines,
+            tasks,
+            is_hurried,
             _dropped: stop.clone().drop_guard(),
             stop,
-            lanes,
             all: Mutex::new(tokio::spawn(lifetime.run())),
             left: OnceCell::new(),
         }
     }
 
-    /// What is owned, for whoever writes rows.
-    pub(crate) fn lanes(&self) -> &Ownership {
-        &self.lanes
+    /// Starts the loops of these components, each in the share of the lanes it gets.
+    pub(crate) async fn take_up(&self, components: Vec<(Store, Arc<Routes>)>) -> Vec<Arc<Line>> {
+        let named = components
+            .iter()
+            .map(|(store, routes)| (store.collection(), &**routes));
+        let shares = self.desk.serve(&named.collect::<Vec<_>>()).await;
+        let mut lines = Vec::new();
+        for ((store, routes), share) in components.into_iter().zip(shares) {
+            let parts = line::Parts {
+                settings: &self.settings,
+                store,
+                routes,
+                share,
+                sink: &self.sink,
+                is_hurried: self.is_hurried.clone(),
+            };
+            let (line, loops) = line::line(parts, &self.stop);
+            let line = Arc::new(line);
+            self.lines.add(line.clone());
+            loops.into_iter().for_each(|task| self.run(task));
+            lines.push(line);
+        }
+        lines
     }
 
-    /// Makes a row known before its commit; see [`Ledger::hold`].
-    pub(crate) fn hold(&self, row: &Row) -> Claim {
-        self.ledger.hold(row)
+    #[cfg(feature = "sidecar")]
+    pub(crate) fn lines(&self) -> &Lines {
+        &self.lines
     }
 
-    pub(crate) fn publish(&self, row: Row, claim: Claim) {
-        self.publisher.at_once(row, claim);
+    /// Starts a tail over all components, those too that are taken up later. `unknown` is told of rows of a collection
+    /// that is not taken up, where `all` outbox collections are followed.
+    #[cfg(feature = "sidecar")]
+    pub(crate) fn follow(&self, database: &Database, unknown: &Arc<Notify>, all: bool) {
+        let tail = Tail {
+            database: database.clone(),
+            lines: self.lines.clone(),
+            assigned: self.desk.assigned(),
+            unknown: unknown.clone(),
+            all,
+            reports: Reports::default(),
+        };
+        self.run(tail.run(self.stop.clone()).boxed());
     }
 
-    pub(crate) fn nudge(&self) {
-        self.nudge.notify_one();
-    }
-
-    pub(crate) async fn pass(&self) -> Result<Pass> {
-        pump::pass(&self.cycle).await
+    fn run(&self, task: BoxFuture<'static, ()>) {
+        // Refused only after the end of all.
+        let _ = self.tasks.send(task);
     }
 
     /// Stops taking, drains and marks within the grace, leaves its lanes to others, and says what was left behind.

@@ -101,6 +101,18 @@ impl Cap {
         self.total.clone().try_acquire_owned().ok()
     }
 
+    /// A place for a row of the immediate path, when there is one. Cancel safe.
+    #[cfg(feature = "sidecar")]
+    pub(crate) async fn take(&self) -> Vec<OwnedSemaphorePermit> {
+        // Never closed.
+        self.total
+            .clone()
+            .acquire_owned()
+            .await
+            .into_iter()
+            .collect()
+    }
+
     /// A place for a row of a sweep. Cancel safe.
     pub(crate) async fn take_swept(&self) -> Vec<OwnedSemaphorePermit> {
         let swept = self.swept.clone().acquire_owned().await;

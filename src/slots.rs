@@ -138,7 +138,7 @@ use bson::Document;
 use futures::future::BoxFuture;
 use mongodb::{Collection, Database};
 use rand::seq::IndexedRandom;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
@@ -147,20 +147,18 @@ use crate::{
     lane::LANES,
     routes::{RouteSet, Routes},
 };
-use binding::Binding;
+use binding::{Binding, Bindings};
 
 pub(crate) use protocol::Timing;
 
 /// The collection of the groups, in the database of the rows.
-const COLLECTION: &str = "outbox_slots";
+pub(crate) const COLLECTION: &str = "outbox_slots";
 
-/// A replica's place among the others of its component.
+/// A replica's place among the others: of one component in the library, of all that are followed in a sidecar.
 pub(crate) struct Seat {
-    pub(crate) ownership: Ownership,
+    pub(crate) desk: Desk,
     /// Each is to be answered by [`Order::done`].
     pub(crate) orders: mpsc::UnboundedReceiver<Order>,
-    /// The routes that other members serve and this one does not know: what it marks is still owed to them.
-    pub(crate) others: watch::Receiver<Arc<[Arc<str>]>>,
     /// Whether this replica can do its work; where it cannot and another can, it does not keep the lanes from it.
     pub(crate) fit: watch::Sender<bool>,
     /// Ends the place in good order.
@@ -169,61 +167,145 @@ pub(crate) struct Seat {
     pub(crate) keeping: BoxFuture<'static, ()>,
 }
 
+/// Where components get their share of a seat. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Desk {
+    parts: mpsc::UnboundedSender<Vec<Part>>,
+    assigned: watch::Receiver<u64>,
+    /// Whether the group has more than one component, so that its routes have to say whose they are.
+    is_shared: bool,
+}
+
+/// What a component has of a seat.
+pub(crate) struct Share {
+    pub(crate) ownership: Ownership,
+    /// The routes that other members serve and this one does not know: what it marks is still owed to them.
+    pub(crate) others: watch::Receiver<Arc<[Arc<str>]>>,
+}
+
+/// A component's share, seen from who keeps the seat.
+struct Part {
+    collection: String,
+    /// What stands before its routes in the group.
+    prefix: String,
+    /// Its routes by their names in the group, in declared order.
+    routes: Vec<Arc<str>>,
+    whole: RouteSet,
+    lanes: watch::Sender<Lanes>,
+    others: watch::Sender<Arc<[Arc<str>]>>,
+    /// Dropped once it was tried to bind the collection.
+    tried: Option<oneshot::Sender<()>>,
+}
+
 impl Seat {
-    /// A place for the outbox `collection`, not yet kept.
-    pub(crate) async fn take(
-        settings: &Settings,
-        database: &Database,
-        collection: &str,
-        routes: &Routes,
-    ) -> Self {
+    /// A place for the outbox `collection` alone, not yet kept. Its replicas are those of one service.
+    pub(crate) fn of_component(settings: &Settings, database: &Database, collection: &str) -> Self {
+        let id = format!("{}.{collection}", database.name());
+        Self::take(settings, database, id, false)
+    }
+
+    /// A place for whatever outbox collections of the database are followed, not yet kept.
+    #[cfg(feature = "sidecar")]
+    pub(crate) fn of_database(settings: &Settings, database: &Database) -> Self {
+        Self::take(settings, database, database.name().to_owned(), true)
+    }
+
+    fn take(settings: &Settings, database: &Database, id: String, is_shared: bool) -> Self {
         let slots: Collection<Document> = database.collection(COLLECTION);
-        let binding = Binding::new(slots.clone(), collection);
-        let (lanes, ownership) = watch::channel(Lanes::none());
+        let (parts, coming) = mpsc::unbounded_channel();
+        let (assigned, assignments) = watch::channel(0);
         let (orders, inbox) = mpsc::unbounded_channel();
         let (fit, is_fit) = watch::channel(true);
-        let (others, others_routes) = watch::channel(Arc::from([]));
         let leave = CancellationToken::new();
+        let bindings = |terms| {
+            let binding = Binding::new(slots.clone(), terms);
+            Bindings::new(binding, coming, settings.beat)
+        };
         let keeping: BoxFuture<'static, ()> = match settings.slot {
             Some(slot) => {
-                let fixed = fixed::Fixed {
-                    slot,
-                    binding,
-                    routes: routes.whole(),
-                    again: settings.beat,
-                    lanes,
-                };
-                // So that one who is given a slot has it when it is open.
-                let bound = fixed.bind().await;
-                Box::pin(fixed.keep(bound, orders, leave.clone()))
+                let bindings = bindings(format!("static slots of {}", slot.count()));
+                Box::pin(fixed::keep(slot, bindings, assigned, orders, leave.clone()))
             }
             None => {
-                let id = format!("{}.{collection}", database.name());
-                let group = mongo::Group::new(mongo::Parts {
+                let bindings = bindings(format!("group {id}"));
+                let group = mongo::Group::new(mongo::Place {
                     id,
-                    slots,
+                    slots: slots.clone(),
                     beat: settings.beat,
-                    routes: routes
-                        .all
-                        .iter()
-                        .map(|route| route.name.as_str().into())
-                        .collect(),
-                    lanes,
+                    assigned,
                     orders,
-                    others,
                     fit: is_fit,
                 });
-                Box::pin(group.keep(binding, leave.clone()))
+                Box::pin(group.keep(bindings, leave.clone()))
             }
         };
         Self {
-            ownership: Ownership { lanes: ownership },
+            desk: Desk {
+                parts,
+                assigned: assignments,
+                is_shared,
+            },
             orders: inbox,
-            others: others_routes,
             fit,
             leave,
             keeping,
         }
+    }
+}
+
+impl Desk {
+    /// Shares for outbox collections with their routes, once it was tried to have them: until then who is given a slot
+    /// would own nothing. The seat must be kept meanwhile. Nobody joins a group before the first call.
+    pub(crate) async fn serve(&self, components: &[(&str, &Routes)]) -> Vec<Share> {
+        let (tried, trying) = oneshot::channel();
+        let mut tried = Some(tried);
+        let mut shares = Vec::new();
+        let mut parts = Vec::new();
+        for (collection, routes) in components {
+            let (lanes, ownership) = watch::channel(Lanes::none());
+            let (others, others_routes) = watch::channel(Arc::from([]));
+            let prefix = match self.is_shared {
+                true => format!("{collection}/"),
+                false => String::new(),
+            };
+            let name = |route: &crate::routes::Rendering| format!("{prefix}{}", route.name).into();
+            parts.push(Part {
+                collection: (*collection).to_owned(),
+                routes: routes.all.iter().map(name).collect(),
+                prefix,
+                whole: routes.whole(),
+                lanes,
+                others,
+                tried: tried.take(),
+            });
+            shares.push(Share {
+                ownership: Ownership { lanes: ownership },
+                others: others_routes,
+            });
+        }
+        // Refused by a seat that was given up: nothing will be owned.
+        let _ = self.parts.send(parts);
+        drop(tried);
+        let _ = trying.await;
+        shares
+    }
+
+    /// Counts up whenever what is owned has changed.
+    #[cfg(feature = "sidecar")]
+    pub(crate) fn assigned(&self) -> watch::Receiver<u64> {
+        self.assigned.clone()
+    }
+}
+
+impl Part {
+    /// What others serve of this component, by the names it knows routes by.
+    fn learn(&self, strange: &[Arc<str>]) {
+        let ours = strange
+            .iter()
+            .filter_map(|route| route.strip_prefix(self.prefix.as_str()));
+        let ours: Arc<[Arc<str>]> = ours.map(Arc::from).collect();
+        self.others
+            .send_if_modified(|before| std::mem::replace(before, ours.clone()) != ours);
     }
 }
 

@@ -4,6 +4,8 @@ mod codec;
 #[cfg(feature = "sidecar")]
 mod discover;
 mod ensure;
+#[cfg(feature = "sidecar")]
+pub(crate) mod feed;
 
 use std::{future::IntoFuture, time::Duration};
 
@@ -45,6 +47,11 @@ impl Store {
     /// `<database>.<collection>`, as errors and logs name it.
     pub(crate) fn name(&self) -> String {
         self.rows.namespace().to_string()
+    }
+
+    /// The collection's name in its database.
+    pub(crate) fn collection(&self) -> &str {
+        self.rows.name()
     }
 
     /// Whether the deployment can commit a row with its entity: a replica set or a sharded cluster.

@@ -69,7 +69,7 @@ impl Transaction {
             self.ids.push(RowId::new());
         }
         match self.outbox.inner.mode {
-            Mode::Rows(_) => {
+            Mode::Rows(..) => {
                 let id = self.ids[index].clone();
                 let written = self.outbox.write(&mut self.session, event, id).await?;
                 self.written.extend(written);
@@ -177,7 +177,7 @@ impl Outbox {
     {
         let mut tx = Transaction::new(self).await?;
         match &self.inner.mode {
-            Mode::Rows(_) => self.commit(&mut tx, &mut body).await,
+            Mode::Rows(..) => self.commit(&mut tx, &mut body).await,
             Mode::Inline(sink) => {
                 let value = body(&mut tx).await?;
                 self.publish_inline(sink, tx.inline).await?;

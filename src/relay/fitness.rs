@@ -1,15 +1,15 @@
 //! Whether this replica can do the work it has lanes for. Where it cannot, and another can, they are the other's.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
-use super::ledger::Ledger;
+use super::line::Lines;
 use crate::sinks::amqp::Amqp;
 
 pub(crate) struct Fitness {
-    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) lines: Lines,
     pub(crate) sink: Amqp,
     pub(crate) beat: Duration,
     /// How long nothing may be marked while something waits for it.
@@ -50,8 +50,8 @@ impl Fitness {
         if self.sink.is_up() {
             well.sink = now;
         }
-        let marked = self.ledger.marked_so_far();
-        if marked != well.marked || self.ledger.left().unmarked == 0 {
+        let marked = self.lines.marked_so_far();
+        if marked != well.marked || self.lines.left().unmarked == 0 {
             (well.marked, well.marks) = (marked, now);
         }
         now - well.sink < self.beat * 6 && now - well.marks < self.patience

@@ -5,13 +5,17 @@
 //! lanes are another's. A row of this process's own needs none of that, `pending` keeps it from others; but what is
 //! known not to have left is made due, so that they need not wait.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
+use futures::future::join_all;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use super::ledger::{Ledger, Swept};
-use crate::{sinks::amqp::Amqp, slots::Order, store::Store};
+use super::{
+    ledger::Swept,
+    line::{Line, Lines},
+};
+use crate::{sinks::amqp::Amqp, slots::Order};
 
 /// How long what is in flight and its marks are waited for.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -20,8 +24,7 @@ const DRAIN: Duration = Duration::from_secs(10);
 const REST: Duration = Duration::from_secs(2);
 
 pub(crate) struct Handover {
-    pub(crate) store: Store,
-    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) lines: Lines,
     pub(crate) sink: Amqp,
     pub(crate) orders: mpsc::UnboundedReceiver<Order>,
     /// Tells the marker that someone waits.
@@ -45,8 +48,8 @@ impl Handover {
         };
         // Whoever was too long without a word of the group does not know what became of its own rows either.
         let in_flight = match order.at_once {
-            true => self.ledger.left().in_flight,
-            false => self.ledger.swept().in_flight,
+            true => self.lines.left().in_flight,
+            false => self.lines.swept_in_flight(),
         };
         if in_flight > 0 {
             tracing::warn!(
@@ -54,12 +57,12 @@ impl Handover {
                 "lanes are another's now and rows still in flight: cutting the connection to the broker"
             );
             self.sink.cut();
-            let resolved = self.ledger.until_swept(|swept| swept.in_flight == 0);
+            let resolved = self.lines.until_swept(|swept| swept.in_flight == 0);
             // Cut, none of them can leave any more, resolved or not.
             let _ = tokio::time::timeout(REST, resolved).await;
         }
         if !order.at_once {
-            self.release().await;
+            join_all(self.lines.all().iter().map(|line| release(line))).await;
         }
         order.done();
     }
@@ -67,7 +70,7 @@ impl Handover {
     /// Waits for what is in flight and for its marks, unless that takes too long or is called off.
     async fn drain(&mut self, order: Order) -> Order {
         self.hurry.send_replace(true);
-        let settled = self.ledger.until_swept(|swept| swept == Swept::default());
+        let settled = self.lines.until_swept(|swept| swept == Swept::default());
         let order = tokio::select! {
             biased;
             Some(cut) = self.orders.recv() => cut,
@@ -78,23 +81,23 @@ impl Handover {
         self.hurry.send_replace(false);
         order
     }
+}
 
-    /// Leaves what could not be sent to whoever pumps its lanes next, now rather than when `pending` says.
-    async fn release(&self) {
-        let unsent = self.ledger.forget_unsent();
-        if unsent.is_empty() {
-            return;
+/// Leaves what could not be sent to whoever pumps its lanes next, now rather than when `pending` says.
+async fn release(line: &Line) {
+    let unsent = line.ledger.forget_unsent();
+    if unsent.is_empty() {
+        return;
+    }
+    match tokio::time::timeout(REST, line.store.release(&unsent)).await {
+        Ok(Ok(())) => tracing::debug!(rows = unsent.len(), "left to the next owner"),
+        // Nothing but time is lost.
+        Ok(Err(error)) => {
+            tracing::warn!(%error, rows = unsent.len(), "the next owner has them when they are due")
         }
-        match tokio::time::timeout(REST, self.store.release(&unsent)).await {
-            Ok(Ok(())) => tracing::debug!(rows = unsent.len(), "left to the next owner"),
-            // Nothing but time is lost.
-            Ok(Err(error)) => {
-                tracing::warn!(%error, rows = unsent.len(), "the next owner has them when they are due")
-            }
-            Err(_) => tracing::warn!(
-                rows = unsent.len(),
-                "no answer; the next owner has them when they are due"
-            ),
-        }
+        Err(_) => tracing::warn!(
+            rows = unsent.len(),
+            "no answer; the next owner has them when they are due"
+        ),
     }
 }

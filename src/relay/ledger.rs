@@ -16,11 +16,15 @@
 //! since, and then `pending` keeps them out of it. So what is kept is bounded by what was known at the
 //! start, not by the length of the read.
 //!
+//! **The tail** may bring a row as unpublished too, long after the pump has published it: what was swept is kept until
+//! the tail has passed it, which a *fence* tells. What the tail itself has brought it will not bring again.
+//!
 //! **Swept rows** are those that are sent because this process owns their lane. They are counted apart, for when it
 //! has to let go of the lane. A row of its own it may send for as long as `pending` keeps it from others.
 //!
 //! **Bounds.** At most `bound` ids are sent and unmarked: at that bound nothing more is taken up
-//! ([`Ledger::has_room`]). At most `bound` ids are known unsent: beyond, a row is forgotten rather than
+//! ([`Ledger::has_room`]). A tail that lets more than `bound` marked ids pile up is too slow and has to end
+//! ([`Ledger::is_tail_late`]). At most `bound` ids are known unsent: beyond, a row is forgotten rather than
 //! remembered, so that any number of rows that fail delay no other; the pump meets it again when it
 //! is due.
 
@@ -59,6 +63,17 @@ struct State {
     reads: u64,
     /// Marked since the current read began, and to be kept until it ends; none between reads.
     lingering: Option<Vec<RowId>>,
+    /// None while there is no tail.
+    tailed: Option<Tailed>,
+}
+
+/// Marked ids that the tail may still bring.
+#[derive(Default)]
+struct Tailed {
+    /// Marked since the last fence.
+    fresh: Vec<RowId>,
+    /// Marked before it.
+    fenced: Vec<RowId>,
 }
 
 /// What was sent by the right to a lane and is not settled.
@@ -76,6 +91,8 @@ struct Known {
     own: bool,
     /// Whether it was last sent by the right to its lane.
     swept: bool,
+    /// Whether the tail has brought it already.
+    tailed: bool,
     /// Which read was current when the id became known.
     since: u64,
     /// The routes that are done, whether marked or not.
@@ -150,6 +167,72 @@ impl Ledger {
         }
         drop(state);
         self.reclaim(&row.id, true, now)
+    }
+
+    /// Takes a row that the tail brought; none if this process has it already, which is then noted.
+    #[cfg(feature = "sidecar")]
+    pub(crate) fn claim_tailed(self: &Arc<Self>, row: &Row) -> Option<Claim> {
+        if self.is_tailed(&row.id) {
+            return None;
+        }
+        let claim = self.claim(row, Instant::now());
+        self.is_tailed(&row.id);
+        claim
+    }
+
+    /// Notes that the tail has brought a row, if it is known; whether it is.
+    #[cfg(feature = "sidecar")]
+    pub(crate) fn is_tailed(&self, id: &RowId) -> bool {
+        let mut state = self.state();
+        let known = state.known.get_mut(id);
+        known.map(|known| known.tailed = true).is_some()
+    }
+
+    /// A tail is about to open: what is marked from here on it may bring.
+    #[cfg(feature = "sidecar")]
+    pub(crate) fn tail_opens(&self) {
+        self.state().tailed.get_or_insert_default();
+    }
+
+    /// There is no tail any more.
+    #[cfg(feature = "sidecar")]
+    pub(crate) fn tail_ends(&self) {
+        let mut state = self.state();
+        let tailed = state.tailed.take().unwrap_or_default();
+        state.forget_marked(tailed.fenced.into_iter().chain(tailed.fresh));
+    }
+
+    /// Parts what is marked by now from what will be; whether there is anything.
+    #[cfg(feature = "sidecar")]
+    pub(crate) fn fence(&self) -> bool {
+        let mut state = self.state();
+        let Some(tailed) = &mut state.tailed else {
+            return false;
+        };
+        tailed.fenced.append(&mut tailed.fresh);
+        !tailed.fenced.is_empty()
+    }
+
+    /// The tail has passed everything that was committed before the last fence.
+    #[cfg(feature = "sidecar")]
+    pub(crate) fn passed(&self) {
+        let mut state = self.state();
+        let fenced = state
+            .tailed
+            .as_mut()
+            .map(|tailed| std::mem::take(&mut tailed.fenced));
+        state.forget_marked(fenced.into_iter().flatten());
+    }
+
+    /// Whether more is kept for the tail than is to be remembered.
+    #[cfg(feature = "sidecar")]
+    pub(crate) fn is_tail_late(&self) -> bool {
+        let state = self.state();
+        let kept = |tailed: &Tailed| tailed.fresh.len() + tailed.fenced.len();
+        state
+            .tailed
+            .as_ref()
+            .is_some_and(|tailed| kept(tailed) > self.bound)
     }
 
     /// Takes an id that is known unsent, to try again; none if it is not, or it is too early. What was left to
@@ -328,6 +411,7 @@ impl Known {
             stage,
             own,
             swept: false,
+            tailed: false,
             since,
             done: RouteSet::default(),
             refusals: 0,
@@ -393,7 +477,31 @@ impl State {
                 lingering.push(id.clone());
                 self.advance(id, Stage::Marked);
             }
+            _ => self.leave(id),
+        }
+    }
+
+    /// Nothing but the tail can bring a marked row any more.
+    fn leave(&mut self, id: &RowId) {
+        let Some(known) = self.known.get(id) else {
+            return;
+        };
+        match &mut self.tailed {
+            Some(tailed) if !known.tailed => {
+                tailed.fresh.push(id.clone());
+                self.advance(id, Stage::Marked);
+            }
             _ => self.remove(id),
+        }
+    }
+
+    #[cfg(feature = "sidecar")]
+    fn forget_marked(&mut self, ids: impl Iterator<Item = RowId>) {
+        for id in ids {
+            let known = self.known.get(&id);
+            if known.is_some_and(|known| known.stage == Stage::Marked) {
+                self.remove(&id);
+            }
         }
     }
 }
@@ -405,7 +513,7 @@ impl Drop for Reading<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state();
         for id in state.lingering.take().into_iter().flatten() {
-            state.remove(&id);
+            state.leave(&id);
         }
     }
 }

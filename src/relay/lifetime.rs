@@ -1,14 +1,16 @@
 //! From the start of the loops to the end of the last one, in good order.
 
-use std::{pin::pin, sync::Arc, time::Duration};
+use std::{pin::pin, time::Duration};
 
+use futures::future::BoxFuture;
 use tokio::{
+    sync::mpsc,
     task::{JoinError, JoinSet},
     time::{Instant, timeout_at},
 };
 use tokio_util::sync::CancellationToken;
 
-use super::ledger::{Ledger, Left};
+use super::{ledger::Left, line::Lines};
 use crate::sinks::amqp::Amqp;
 
 /// How long leaving may take when the grace is used up.
@@ -17,13 +19,15 @@ const FAREWELL: Duration = Duration::from_secs(1);
 pub(crate) struct Lifetime {
     /// The loops that send and mark; they end by themselves after `stop`, once they have drained.
     pub(crate) work: JoinSet<()>,
+    /// More of those, while it runs.
+    pub(crate) more: mpsc::UnboundedReceiver<BoxFuture<'static, ()>>,
     /// What keeps the seat among the replicas; it ends after `leave`.
     pub(crate) place: JoinSet<()>,
     pub(crate) stop: CancellationToken,
     /// Cancelled when the work has ended.
     pub(crate) over: CancellationToken,
     pub(crate) leave: CancellationToken,
-    pub(crate) ledger: Arc<Ledger>,
+    pub(crate) lines: Lines,
     pub(crate) sink: Amqp,
     /// How long after `stop` the work may go on.
     pub(crate) grace: Duration,
@@ -33,7 +37,7 @@ impl Lifetime {
     /// Runs until everything has ended, and says what was left.
     pub(crate) async fn run(mut self) -> Left {
         let left = match self.worked().await {
-            true => self.ledger.left(),
+            true => self.lines.left(),
             false => self.cut_short().await,
         };
         self.over.cancel();
@@ -56,6 +60,9 @@ impl Lifetime {
         });
         loop {
             tokio::select! {
+                // First, or the end of all before them could be taken for the end.
+                biased;
+                Some(task) = self.more.recv() => drop(self.work.spawn(task)),
                 ended = self.work.join_next() => match ended {
                     Some(result) => died(result, &self.stop),
                     None => return true,
@@ -69,7 +76,7 @@ impl Lifetime {
 
     async fn cut_short(&mut self) -> Left {
         // Counted before the loops are ended: they forget what is in flight.
-        let left = self.ledger.left();
+        let left = self.lines.left();
         // What is in flight must not leave after everyone was told that it may not have.
         if left.in_flight > 0 {
             self.sink.cut();

@@ -43,6 +43,8 @@ struct Job {
     tally: Option<Tally>,
     /// Given back when the row is settled.
     permits: Vec<OwnedSemaphorePermit>,
+    /// How long it is to wait, where it is not quite due.
+    wait: Option<Duration>,
 }
 
 impl Publisher {
@@ -56,7 +58,14 @@ impl Publisher {
             .then(|| self.sink.cap().try_take())
             .flatten();
         match permit {
-            Some(permit) => self.send(row, claim, grant, None, vec![permit]),
+            Some(permit) => self.send(Job {
+                row,
+                claim,
+                grant,
+                tally: None,
+                permits: vec![permit],
+                wait: None,
+            }),
             None => claim.settle(
                 Sent::Again {
                     after: Duration::ZERO,
@@ -81,7 +90,41 @@ impl Publisher {
         turn: Turn,
         tally: Option<Tally>,
     ) {
-        self.send(row, claim, grant, tally, turn.0);
+        self.send(Job {
+            row,
+            claim,
+            grant,
+            tally,
+            permits: turn.0,
+            wait: None,
+        });
+    }
+
+    /// Waits for the turn of a row the tail has read: before those that are swept, like all that is new. Cancel safe.
+    #[cfg(feature = "sidecar")]
+    pub(crate) async fn tail_turn(&self) -> Turn {
+        self.ledger.room().await;
+        Turn(self.sink.cap().take().await)
+    }
+
+    /// Publishes a row the tail has read, when its turn has come, after `wait`.
+    #[cfg(feature = "sidecar")]
+    pub(crate) fn tail(
+        &self,
+        row: Row,
+        claim: Claim,
+        grant: Grant,
+        turn: Turn,
+        wait: Option<Duration>,
+    ) {
+        self.send(Job {
+            row,
+            claim,
+            grant,
+            tally: None,
+            permits: turn.0,
+            wait,
+        });
     }
 
     /// What may leave from here of a row that this process wrote: all of it for an interval less than the gap, and
@@ -97,22 +140,8 @@ impl Publisher {
         }
     }
 
-    fn send(
-        &self,
-        row: Row,
-        claim: Claim,
-        grant: Grant,
-        tally: Option<Tally>,
-        permits: Vec<OwnedSemaphorePermit>,
-    ) {
-        claim.sending(grant.is_by_lane());
-        let job = Job {
-            row,
-            claim,
-            grant,
-            tally,
-            permits,
-        };
+    fn send(&self, job: Job) {
+        job.claim.sending(job.grant.is_by_lane());
         // Refused only after the stop; dropping the job forgets the row.
         let _ = self.jobs.send(job);
     }
@@ -301,7 +330,11 @@ async fn publish(job: Job, routes: Arc<Routes>, sink: Amqp) -> Flown {
         grant,
         tally,
         permits,
+        wait,
     } = job;
+    if let Some(wait) = wait {
+        tokio::time::sleep(wait).await;
+    }
     let mut done = claim.done.union(routes.done(row.outstanding.as_deref()));
     let mut failures = Vec::new();
     let mut messages = Vec::new();

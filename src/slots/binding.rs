@@ -1,46 +1,123 @@
 //! Who may pump a collection at all: one group, or static slots of one count. Whoever came first.
 
-use std::sync::Mutex;
+use std::{mem, sync::Arc, sync::Mutex, time::Duration};
 
 use bson::{Document, doc};
+use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
 use mongodb::{
     Collection,
     options::{ReturnDocument, WriteConcern},
 };
+use tokio::sync::mpsc;
 
+use super::Part;
 use crate::{
     error::{UNAUTHORIZED, code},
     report::Reports,
 };
 
+/// How many collections are asked for at once.
+const AT_ONCE: usize = 16;
+
+/// Parts that come, and wait for the right to be pumped from here.
+pub(super) struct Bindings {
+    binding: Arc<Binding>,
+    coming: mpsc::UnboundedReceiver<Vec<Part>>,
+    /// How long after a refusal to look again.
+    again: Duration,
+    refused: Vec<Part>,
+    asking: Option<BoxFuture<'static, Vec<(Part, bool)>>>,
+}
+
+impl Bindings {
+    pub(super) fn new(
+        binding: Binding,
+        coming: mpsc::UnboundedReceiver<Vec<Part>>,
+        again: Duration,
+    ) -> Self {
+        Self {
+            binding: Arc::new(binding),
+            coming,
+            again,
+            refused: Vec::new(),
+            asking: None,
+        }
+    }
+
+    /// The next parts that may be pumped; none at all where none were asked for. Cancel safe.
+    pub(super) async fn next(&mut self) -> Vec<Part> {
+        loop {
+            let Some(asking) = &mut self.asking else {
+                let parts = self.waiting().await;
+                self.asking = Some(ask(self.binding.clone(), parts).boxed());
+                continue;
+            };
+            let answers = asking.await;
+            self.asking = None;
+            let none_asked = answers.is_empty();
+            let (bound, refused): (Vec<_>, Vec<_>) =
+                answers.into_iter().partition(|(_, is_bound)| *is_bound);
+            self.refused
+                .extend(refused.into_iter().map(|(part, _)| part));
+            if none_asked || !bound.is_empty() {
+                return bound.into_iter().map(|(part, _)| part).collect();
+            }
+        }
+    }
+
+    /// What is to be asked for: what comes, and after a while what was refused.
+    async fn waiting(&mut self) -> Vec<Part> {
+        tokio::select! {
+            biased;
+            Some(parts) = self.coming.recv() => parts,
+            () = tokio::time::sleep(self.again), if !self.refused.is_empty() => mem::take(&mut self.refused),
+            else => std::future::pending().await,
+        }
+    }
+}
+
+async fn ask(binding: Arc<Binding>, parts: Vec<Part>) -> Vec<(Part, bool)> {
+    let asked = parts.into_iter().map(|mut part| {
+        let binding = binding.clone();
+        async move {
+            let is_bound = binding.bind(&part.collection).await;
+            part.tried = None;
+            (part, is_bound)
+        }
+    });
+    stream::iter(asked).buffered(AT_ONCE).collect().await
+}
+
 pub(super) struct Binding {
     slots: Collection<Document>,
-    collection: String,
+    /// By whom we pump.
+    terms: String,
     reports: Mutex<Reports>,
 }
 
 impl Binding {
-    pub(super) fn new(slots: Collection<Document>, collection: &str) -> Self {
+    pub(super) fn new(slots: Collection<Document>, terms: String) -> Self {
         Self {
             slots,
-            collection: collection.to_owned(),
+            terms,
             reports: Mutex::default(),
         }
     }
 
-    /// Whether the collection is bound to `terms`, binding it if nobody has. What keeps us from it is reported.
-    pub(super) async fn bind(&self, terms: &str) -> bool {
-        match self.bound(terms).await {
-            Ok(bound) if bound == terms => true,
+    /// Whether the collection is bound to our terms, binding it if nobody has. What keeps us from it is reported.
+    async fn bind(&self, collection: &str) -> bool {
+        let terms = &self.terms;
+        match self.bound(collection).await {
+            Ok(bound) if bound == *terms => true,
             Ok(bound) => {
                 self.report(&format!(
                     "rows of {} are pumped by {bound}, this replica is set to {terms} and stands by; give each replica a \
                      TOA_OUTBOX_SLOT=i/n of its own, with one n for all, or none of them any; to change it for all, stop \
                      them and run: \
                      db.{}.deleteOne({{ _id: {{ collection: {:?} }} }})",
-                    self.collection,
+                    collection,
                     self.slots.name(),
-                    self.collection,
+                    collection,
                 ));
                 false
             }
@@ -62,11 +139,11 @@ impl Binding {
         }
     }
 
-    async fn bound(&self, terms: &str) -> mongodb::error::Result<String> {
-        let id = doc! { "_id": { "collection": &self.collection } };
+    async fn bound(&self, collection: &str) -> mongodb::error::Result<String> {
+        let id = doc! { "_id": { "collection": collection } };
         let bound = self
             .slots
-            .find_one_and_update(id, doc! { "$setOnInsert": { "pumpedBy": terms } })
+            .find_one_and_update(id, doc! { "$setOnInsert": { "pumpedBy": &self.terms } })
             .upsert(true)
             .return_document(ReturnDocument::After)
             .write_concern(WriteConcern::majority())

@@ -19,11 +19,9 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Lanes, Order,
-    binding::Binding,
-    protocol::{
-        Assignment, Epoch, Input, Name, Output, Ownership, Protocol, Route, Routes, Timing,
-    },
+    Lanes, Order, Part,
+    binding::Bindings,
+    protocol::{Assignment, Epoch, Input, Name, Output, Ownership, Protocol, Routes, Timing},
 };
 use crate::{
     clock::{Lease, Moment, Reading, Term},
@@ -38,25 +36,28 @@ use says::Says;
 /// changes are seen with the next beat.
 const MOST_HINTED: usize = 32;
 
-/// What a group is made of.
-pub(super) struct Parts {
+/// Where a group is, and how it is connected with the rest of the process.
+pub(super) struct Place {
     pub(super) id: String,
     pub(super) slots: Collection<Document>,
     pub(super) beat: Duration,
-    /// The routes of the component, in declared order.
-    pub(super) routes: Vec<Route>,
-    pub(super) lanes: watch::Sender<Lanes>,
+    /// Counted up when lanes come or go.
+    pub(super) assigned: watch::Sender<u64>,
     pub(super) orders: mpsc::UnboundedSender<Order>,
-    pub(super) others: watch::Sender<Arc<[Route]>>,
     pub(super) fit: watch::Receiver<bool>,
 }
 
 pub(super) struct Group {
-    parts: Parts,
+    place: Place,
+    parts: Vec<Part>,
+    /// The routes of all parts.
+    all: Routes,
     protocol: Protocol,
     timing: Timing,
     /// The routes the protocol was told to serve: all or, where this replica is not fit, none.
     serving: Routes,
+    /// Whether it leaves its lanes to others because it can do nothing with them.
+    leaves: bool,
     /// What is owned, of which epoch.
     held: Option<(Epoch, Arc<Lease>)>,
     /// Under which id lanes were owned last.
@@ -69,31 +70,35 @@ pub(super) struct Group {
 }
 
 impl Group {
-    pub(super) fn new(parts: Parts) -> Self {
-        let timing = Timing::new(parts.beat);
-        let serving: Routes = Arc::new(parts.routes.iter().cloned().collect());
+    pub(super) fn new(place: Place) -> Self {
+        let timing = Timing::new(place.beat);
+        let serving = Routes::default();
         let seen = Reading::take();
-        let says = Says::new(&parts.id, parts.routes.len());
+        let says = Says::new(&place.id);
         Self {
             protocol: Protocol::new(&process(), serving.clone(), timing, seen.now),
             timing,
             serving,
+            leaves: false,
             held: None,
             owner: None,
             answers: mpsc::unbounded_channel(),
-            asking: Asking::new(parts.slots.clone(), &parts.id, timing, says.clone()),
+            asking: Asking::new(place.slots.clone(), &place.id, timing, says.clone()),
             others: Others::default(),
             seen,
             says,
-            parts,
+            place,
+            parts: Vec::new(),
+            all: Routes::default(),
         }
     }
 
-    /// Is a member until it is told to leave, and then until it has left or two beats have passed; whoever cannot wait
-    /// so long ends it, and leaves the rest to the lease.
-    pub(super) async fn keep(mut self, binding: Binding, leave: CancellationToken) {
-        if !self.bind(&binding, &leave).await {
-            return;
+    /// Is a member from when it has something to pump until it is told to leave, and then until it has left or two beats
+    /// have passed; whoever cannot wait so long ends it, and leaves the rest to the lease.
+    pub(super) async fn keep(mut self, mut bindings: Bindings, leave: CancellationToken) {
+        tokio::select! {
+            parts = bindings.next() => self.take_in(parts),
+            () = leave.cancelled() => return,
         }
         self.asking.begin();
         let mut hints = None;
@@ -109,6 +114,10 @@ impl Group {
                 Some(order) = self.answers.1.recv() => Input::Drained { order },
                 Some((number, outcome)) = self.asking.next() => Input::Reply { number, outcome },
                 Some(()) = next(&mut hints) => Input::Hint,
+                parts = bindings.next() => {
+                    self.take_in(parts);
+                    Input::Tick
+                }
                 () = tokio::time::sleep(wait) => Input::Tick,
             };
             self.once(input);
@@ -116,16 +125,12 @@ impl Group {
         self.release();
     }
 
-    /// Waits for the right to have a group for this collection; whether it came before the order to leave.
-    async fn bind(&mut self, binding: &Binding, leave: &CancellationToken) -> bool {
-        let terms = format!("group {}", self.parts.id);
-        while !binding.bind(&terms).await {
-            tokio::select! {
-                () = leave.cancelled() => return false,
-                () = tokio::time::sleep(self.timing.beat) => {}
-            }
-        }
-        true
+    /// Serves more components from now on.
+    fn take_in(&mut self, parts: Vec<Part>) {
+        self.parts.extend(parts);
+        let routes = self.parts.iter().flat_map(|part| part.routes.iter());
+        self.all = Arc::new(routes.cloned().collect());
+        self.says.knows(self.all.len());
     }
 
     /// Follows the group for as long as it is small. In a large one every hint would cost more than the time it saves.
@@ -134,7 +139,7 @@ impl Group {
         if members > MOST_HINTED {
             *hints = None;
         } else if hints.is_none() {
-            let (slots, id) = (self.parts.slots.clone(), self.parts.id.clone());
+            let (slots, id) = (self.place.slots.clone(), self.place.id.clone());
             *hints = Some(hints::follow(slots, id).boxed());
         }
     }
@@ -181,7 +186,7 @@ impl Group {
             answers: self.answers.0.clone(),
         };
         // The relay hears orders for as long as this loop lives.
-        let _ = self.parts.orders.send(order);
+        let _ = self.place.orders.send(order);
     }
 
     fn assigned(&mut self, assignment: &Assignment, reading: Reading) {
@@ -202,26 +207,22 @@ impl Group {
         }
         let lease = Lease::new(self.timing.beat);
         lease.extend(own.until, reading);
-        let lanes = Lanes::of(|lane| self.owned(own, lane), Term::Shared(lease.clone()));
+        for part in &self.parts {
+            let term = Term::Shared(lease.clone());
+            part.lanes.send_replace(owned(own, part, term));
+        }
         self.held = Some((own.epoch.clone(), lease));
         self.owner = self.protocol.me().cloned();
-        self.parts.lanes.send_replace(lanes);
-    }
-
-    fn owned(&self, own: &Ownership, lane: u8) -> RouteSet {
-        let mut owned = RouteSet::default();
-        for (index, route) in self.parts.routes.iter().enumerate() {
-            if own.slot(route).is_some_and(|slot| slot.owns(lane)) {
-                owned.insert(index);
-            }
-        }
-        owned
+        self.place.assigned.send_modify(|times| *times += 1);
     }
 
     fn release(&mut self) {
         if let Some((_, lease)) = self.held.take() {
             lease.end();
-            self.parts.lanes.send_replace(Lanes::none());
+            for part in &self.parts {
+                part.lanes.send_replace(Lanes::none());
+            }
+            self.place.assigned.send_modify(|times| *times += 1);
         }
     }
 
@@ -231,39 +232,47 @@ impl Group {
             return;
         };
         self.others.learn(known, me);
-        let strange = self.others.strange(&self.parts.routes);
-        self.parts
-            .others
-            .send_if_modified(|before| std::mem::replace(before, strange.clone()) != strange);
+        let strange = self.others.strange(&self.all);
+        self.parts.iter().for_each(|part| part.learn(&strange));
     }
 
     /// Leaves the lanes to others while this replica cannot work on them and another can.
     fn serve(&mut self, reading: Reading) {
         let leaves = match (self.protocol.known(), self.protocol.me()) {
-            (Some(known), Some(me)) if !*self.parts.fit.borrow() => others::leaves_lanes(known, me),
+            (Some(known), Some(me)) if !*self.place.fit.borrow() => others::leaves_lanes(known, me),
             _ => Some(false),
         };
-        match leaves {
-            Some(true) => self.change(Routes::default(), reading),
-            Some(false) => self.serve_all(reading),
-            None => {}
+        let Some(leaves) = leaves else { return };
+        if std::mem::replace(&mut self.leaves, leaves) != leaves {
+            self.says.serves(!leaves);
         }
-    }
-
-    fn serve_all(&mut self, reading: Reading) {
-        self.change(
-            Arc::new(self.parts.routes.iter().cloned().collect()),
-            reading,
-        );
+        match leaves {
+            true => self.change(Routes::default(), reading),
+            false => self.change(self.all.clone(), reading),
+        }
     }
 
     fn change(&mut self, routes: Routes, reading: Reading) {
         if routes != self.serving {
-            self.says.serves(!routes.is_empty());
             self.serving = routes.clone();
             self.step(reading, Input::Serve(routes));
         }
     }
+}
+
+/// The lanes of one component.
+fn owned(own: &Ownership, part: &Part, term: Term) -> Lanes {
+    let slots: Vec<_> = part.routes.iter().map(|route| own.slot(route)).collect();
+    let of_lane = |lane| {
+        let mut owned = RouteSet::default();
+        for (index, slot) in slots.iter().enumerate() {
+            if slot.is_some_and(|slot| slot.owns(lane)) {
+                owned.insert(index);
+            }
+        }
+        owned
+    };
+    Lanes::of(of_lane, term)
 }
 
 async fn next(hints: &mut Option<BoxStream<'static, ()>>) -> Option<()> {

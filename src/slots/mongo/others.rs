@@ -24,9 +24,9 @@ impl Others {
 
     /// Those that `own` does not have. In a rolling deployment some members know a label more: rows are owed to it as
     /// soon as one of them is there, and for as long.
-    pub(super) fn strange(&self, own: &[Route]) -> Arc<[Route]> {
+    pub(super) fn strange(&self, own: &Routes) -> Arc<[Route]> {
         let all = self.0.values().flat_map(|routes| routes.iter());
-        let strange: BTreeSet<&Route> = all.filter(|route| !own.contains(route)).collect();
+        let strange: BTreeSet<&Route> = all.filter(|route| !own.contains(*route)).collect();
         strange.into_iter().cloned().collect()
     }
 }
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn rows_are_owed_to_what_a_member_serves_and_for_as_long_as_it_is_there() {
-        let own: [Route; 1] = ["created".into()];
+        let own: Routes = Arc::new(["created".into()].into());
         let mut others = Others::default();
         others.learn(
             &group(&[("a", &["created"]), ("b", &["created", "sync"])]),

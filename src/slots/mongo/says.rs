@@ -46,14 +46,19 @@ fn is_nothing_new(said: &Said) -> bool {
 }
 
 impl Says {
-    pub(super) fn new(group: &str, routes: usize) -> Self {
+    pub(super) fn new(group: &str) -> Self {
         Self {
             group: group.into(),
-            routes,
+            routes: 0,
             held: None,
             reports: Arc::default(),
             said: None,
         }
+    }
+
+    /// How many routes there are now.
+    pub(super) fn knows(&mut self, routes: usize) {
+        self.routes = routes;
     }
 
     /// Of each request; a fault the first time, then counted.

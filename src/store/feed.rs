@@ -1,0 +1,133 @@
+//! Rows as they are committed: a change stream on the outbox collections of a database.
+
+use std::{future::IntoFuture, time::Duration};
+
+use bson::{Bson, Document, RawDocument, RawDocumentBuf, Timestamp, doc};
+use mongodb::{
+    Database,
+    change_stream::ChangeStream,
+    error::Error as DriverError,
+    options::{ReadPreference, SelectionCriteria},
+};
+
+use crate::error::{Error, Result};
+
+/// How long the server keeps an idle request open: how soon one knows that there is nothing new.
+const LONGEST_AWAIT: Duration = Duration::from_millis(500);
+
+/// How long without a word of the server, after which the stream counts as dead.
+const SILENCE: Duration = Duration::from_secs(10);
+
+/// What is to be followed.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Scope {
+    pub(crate) lanes: Vec<u8>,
+    pub(crate) collections: Collections,
+}
+
+/// Of which collections.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Collections {
+    These(Vec<String>),
+    /// Every outbox collection, those too that are still to be created.
+    All,
+}
+
+/// An open stream.
+pub(crate) struct Feed {
+    stream: ChangeStream<RawDocumentBuf>,
+    database: String,
+}
+
+/// A row that was committed, as its change event has it.
+pub(crate) struct Inserted(RawDocumentBuf);
+
+impl Inserted {
+    /// The collection it is in.
+    pub(crate) fn collection(&self) -> Option<&str> {
+        let of = self.0.get_document("ns").ok()?;
+        of.get_str("coll").ok()
+    }
+
+    pub(crate) fn row(&self) -> Option<&RawDocument> {
+        self.0.get_document("fullDocument").ok()
+    }
+
+    /// When it was committed, by the order of all commits.
+    pub(crate) fn at(&self) -> Option<Timestamp> {
+        self.0.get_timestamp("clusterTime").ok()
+    }
+}
+
+impl Feed {
+    /// Opens a stream that brings what is committed from here on.
+    ///
+    /// Always from the primary, which knows first, whatever the connection string prefers.
+    pub(crate) async fn open(database: &Database, scope: &Scope) -> Result<Self> {
+        let name = database.name().to_owned();
+        let opened = database
+            .watch()
+            .pipeline([doc! { "$match": filter(scope) }])
+            .max_await_time(LONGEST_AWAIT)
+            .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary))
+            .into_future();
+        let opened = tokio::time::timeout(SILENCE, opened).await;
+        let stream = opened
+            .unwrap_or_else(|_| Err(silent()))
+            .map_err(|error| Error::store("opening the change stream", &name, error))?;
+        Ok(Self {
+            stream: stream.with_type(),
+            database: name,
+        })
+    }
+
+    /// The next row; none if there was none when the server was asked, which was after this was called. After an error,
+    /// or dropped on the way, the stream is of no more use.
+    pub(crate) async fn next(&mut self) -> Result<Option<Inserted>> {
+        let next = tokio::time::timeout(SILENCE, self.stream.next_if_any()).await;
+        match next.unwrap_or_else(|_| Err(silent())) {
+            Ok(None) if !self.stream.is_alive() => Err(self.failed(DriverError::custom(
+                "the server ended the stream, the database may have been dropped",
+            ))),
+            Ok(event) => Ok(event.map(Inserted)),
+            Err(error) => Err(self.failed(error)),
+        }
+    }
+
+    fn failed(&self, error: DriverError) -> Error {
+        Error::store("following the change stream", &self.database, error)
+    }
+}
+
+/// A point in the order of all commits that comes after everything a majority has by now.
+pub(crate) async fn fence(database: &Database) -> Result<Timestamp> {
+    let failed = |error| Error::store("asking for the time", database.name(), error);
+    let asked = database.run_command(doc! { "hello": 1 }).into_future();
+    let reply = tokio::time::timeout(SILENCE, asked).await;
+    let reply = reply.unwrap_or_else(|_| Err(silent())).map_err(failed)?;
+    match reply.get("operationTime") {
+        Some(Bson::Timestamp(time)) => Ok(*time),
+        _ => Err(failed(DriverError::custom(
+            "the reply holds no operationTime",
+        ))),
+    }
+}
+
+fn silent() -> DriverError {
+    DriverError::custom(format!("no answer within {} s", SILENCE.as_secs()))
+}
+
+/// Judged by the server, so that what is another replica's is not sent to us.
+fn filter(scope: &Scope) -> Document {
+    let lanes: Vec<i32> = scope.lanes.iter().map(|&lane| lane.into()).collect();
+    let collections = match &scope.collections {
+        Collections::These(names) => doc! { "$in": names },
+        Collections::All => doc! { "$regex": "_outbox$" },
+    };
+    doc! {
+        "operationType": "insert",
+        "ns.coll": collections,
+        "fullDocument.published": false,
+        "fullDocument.lane": { "$in": lanes },
+    }
+}
