@@ -70,15 +70,15 @@ def main(uri, count, rate=0):
             majority = WriteConcern("majority")
             session.with_transaction(lambda session: change(session, pots, rows, pot), write_concern=majority)
 
-    made, start = [], time.monotonic()
+    first, start = None, time.monotonic()
     for number in range(count):
         if rate:
             time.sleep(max(0, start + number / rate - time.monotonic()))
         pot = {"number": number, "temperature": 20, "_version": 1}
         commit(create, pot)
-        made.append(pot)
-    if made:
-        commit(boil, made[0])
+        first = first or pot
+    if first:
+        commit(boil, first)
 
 
 if __name__ == "__main__":
