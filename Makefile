@@ -13,11 +13,11 @@ demo: ## teapots: a service that is killed, a broker that goes away, and nothing
 	cargo run --release --example teapots
 
 test: ## all tests, against private servers that it installs
-	@$(support)/install.sh libfaketime
+	@$(support)/install.sh libfaketime foreign
 	cargo test --no-fail-fast
 
 soak: ## the same in release mode, with the long runs
-	@$(support)/install.sh libfaketime
+	@$(support)/install.sh libfaketime foreign
 	SOAK=1 cargo test --release -- --nocapture
 
 lint: ## format, clippy, documentation, compose file

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Brings the servers the tests run against: mongod into .servers/, RabbitMQ from the distribution. Asked for
-# `libfaketime`, brings that too, which only tests need.
+# them, brings what only tests need too: `libfaketime`, and `foreign`, with which they speak other languages.
 # For Debian 12 and Ubuntu 22.04 or later, on x86-64. Does nothing when all are there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -79,19 +79,34 @@ verify() {
     [[ -f $1 ]] && echo "$checksum  $1" | sha256sum --check --status
 }
 
+# Whether the caller asked for this too.
+asked() {
+    [[ " $wanted " == *" $1 "* ]]
+}
+
 has_library() {
     [[ $(PATH=$PATH:/sbin:/usr/sbin ldconfig -p) == *"$1 "* ]]
 }
 
+wanted=$*
 missing=()
 if [[ ! -x $mongod ]]; then
     has_library libcurl.so.4 || missing+=(libcurl4)
     has_library libcrypto.so.3 || missing+=(libssl3)
+fi
+if [[ ! -x $mongod ]] || asked foreign; then
     python3 -m pip --version >/dev/null 2>&1 || missing+=(python3-pip)
 fi
 [[ -x $rabbit ]] || missing+=(rabbitmq-server)
-[[ ${1-} != libfaketime || -e $faketime ]] || missing+=(libfaketime)
+if asked libfaketime; then
+    [[ -e $faketime ]] || missing+=(libfaketime)
+fi
+if asked foreign; then
+    command -v node >/dev/null || missing+=(nodejs)
+    command -v npm >/dev/null || missing+=(npm)
+fi
 
 [[ ${#missing[@]} == 0 ]] || packages "${missing[@]}"
 [[ -x $mongod ]] || install_mongod
 [[ -x $rabbit ]] || fail "the package rabbitmq-server has no $rabbit"
+! asked foreign || tests/support/foreign.sh
