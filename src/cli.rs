@@ -1,6 +1,7 @@
 //! What can be said on the command line. Exit codes: 0 done, 1 failed, 2 wrong usage or settings.
 
 mod init;
+mod log;
 mod options;
 mod run;
 

@@ -69,6 +69,9 @@ impl Sidecar {
             true => components(database).await?,
             false => declared,
         };
+        if first.is_empty() {
+            tracing::info!("there is no outbox collection yet; they are followed as they appear");
+        }
         sidecar.take_up(first).await?;
         match sidecar.settings.defer {
             true => tracing::info!("TOA_OUTBOX_DEFER: no tail, only the pump delivers"),

@@ -5,7 +5,7 @@ use futures::future::select_all;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::options::Options;
+use super::{log, options::Options};
 use crate::{Amqp, error::Result, sidecar::Sidecar};
 
 /// Publish the rows of services that write them themselves, until it is told to stop.
@@ -21,6 +21,7 @@ impl Run {
     pub(super) async fn run(self, options: &Options) -> Result<()> {
         let mut signals = Signals::new();
         let configuration = options.configuration()?;
+        log::show(false, "info");
         let database = configuration.database().await?;
         let sink = Amqp::start(&configuration.settings)?;
         let open = Sidecar::open(

@@ -14,7 +14,8 @@
 //! row back as unpublished. Ids that were known when the read began are therefore kept until it ends.
 //! Ids that came after need not be: the read itself found them and has passed them, or they were written
 //! since, and then `pending` keeps them out of it. So what is kept is bounded by what was known at the
-//! start, not by the length of the read.
+//! start, not by the length of the read. A row that the tail brought may be older than the read and lie before it
+//! still: it is kept if it was due when the read began, by clocks that agree within [`SKEW`].
 //!
 //! **The tail** may bring a row as unpublished too, long after the pump has published it: what was swept is kept until
 //! the tail has passed it, which a *fence* tells. What the tail itself has brought it will not bring again.
@@ -24,7 +25,7 @@
 //!
 //! **Bounds.** At most `bound` ids are sent and unmarked: at that bound nothing more is taken up
 //! ([`Ledger::has_room`]). A tail that lets more than `bound` marked ids pile up is too slow and has to end
-//! ([`Ledger::is_tail_late`]). At most `bound` ids are known unsent: beyond, a row is forgotten rather than
+//! (`is_tail_late`). At most `bound` ids are known unsent: beyond, a row is forgotten rather than
 //! remembered, so that any number of rows that fail delay no other; the pump meets it again when it
 //! is due.
 
@@ -38,8 +39,11 @@ use tokio::sync::Notify;
 
 use crate::{
     routes::RouteSet,
-    row::{Row, RowId},
+    row::{Row, RowId, now},
 };
+
+/// How far the clock of a writer may be from the server's before its rows are repeated by it, in milliseconds.
+const SKEW: i64 = 5000;
 
 pub(crate) struct Ledger {
     state: Mutex<State>,
@@ -61,6 +65,8 @@ struct State {
     marked: u64,
     /// How many reads there have been, the current one included.
     reads: u64,
+    /// When the last one began, in milliseconds since the epoch.
+    began: i64,
     /// Marked since the current read began, and to be kept until it ends; none between reads.
     lingering: Option<Vec<RowId>>,
     /// None while there is no tail.
@@ -335,6 +341,7 @@ impl Ledger {
     pub(crate) fn read(&self) -> Reading<'_> {
         let mut state = self.state();
         state.reads += 1;
+        state.began = now();
         state.lingering = Some(Vec::new());
         Reading(self)
     }
@@ -473,7 +480,10 @@ impl State {
             return;
         }
         match &mut self.lingering {
-            Some(lingering) if known.since < self.reads => {
+            Some(lingering)
+                if known.since < self.reads
+                    || known.tailed && known.pending <= self.began.saturating_add(SKEW) =>
+            {
                 lingering.push(id.clone());
                 self.advance(id, Stage::Marked);
             }
@@ -746,5 +756,85 @@ mod tests {
         assert!(futures::poll!(&mut waiting).is_pending());
         ledger.marked([&row.id]);
         assert!(futures::poll!(&mut waiting).is_ready());
+    }
+
+    /// With a tail, as in a sidecar.
+    #[cfg(feature = "sidecar")]
+    mod tailed {
+        use super::*;
+
+        fn tail(ledger: &Arc<Ledger>, row: &Row) -> bool {
+            let Some(claim) = ledger.claim_tailed(row) else {
+                return false;
+            };
+            claim.settle(Sent::Whole, RouteSet::default());
+            true
+        }
+
+        fn is_known(ledger: &Arc<Ledger>, row: &Row) -> bool {
+            ledger.state().known.contains_key(&row.id)
+        }
+
+        #[test]
+        fn what_was_pumped_is_kept_until_the_tail_has_passed_it() {
+            let (ledger, before, after) = (Ledger::new(10), row(), row());
+            ledger.tail_opens();
+            send(&ledger, &before, Sent::Whole);
+            ledger.marked([&before.id]);
+            assert!(ledger.fence());
+            send(&ledger, &after, Sent::Whole);
+            ledger.marked([&after.id]);
+            assert!(!tail(&ledger, &before) && !tail(&ledger, &after));
+            ledger.passed();
+            assert!(!is_known(&ledger, &before) && is_known(&ledger, &after));
+            assert!(ledger.fence());
+            ledger.tail_ends();
+            assert!(!is_known(&ledger, &after));
+        }
+
+        #[test]
+        fn what_the_tail_brought_it_will_not_bring_again() {
+            let (ledger, brought, met) = (Ledger::new(10), row(), row());
+            ledger.tail_opens();
+            assert!(tail(&ledger, &brought));
+            send(&ledger, &met, Sent::Whole);
+            assert!(!tail(&ledger, &met));
+            ledger.marked([&brought.id, &met.id]);
+            assert!(!is_known(&ledger, &brought) && !is_known(&ledger, &met));
+            assert!(!ledger.fence());
+        }
+
+        #[test]
+        fn a_read_may_still_bring_what_the_tail_has_brought_since_it_began() {
+            let (ledger, old) = (Ledger::new(10), row());
+            let new = Row {
+                pending: now() + 3_600_000,
+                ..row()
+            };
+            ledger.tail_opens();
+            let reading = ledger.read();
+            assert!(tail(&ledger, &old) && tail(&ledger, &new));
+            ledger.marked([&old.id, &new.id]);
+            assert!(!claims(&ledger, &old), "it was due when the read began");
+            assert!(!is_known(&ledger, &new), "it was not");
+            drop(reading);
+            assert!(!is_known(&ledger, &old));
+        }
+
+        #[test]
+        fn a_tail_is_late_when_more_is_kept_for_it_than_is_remembered() {
+            let ledger = Ledger::new(2);
+            ledger.tail_opens();
+            for _ in 0..3 {
+                assert!(!ledger.is_tail_late());
+                let row = row();
+                send(&ledger, &row, Sent::Whole);
+                ledger.marked([&row.id]);
+            }
+            assert!(ledger.is_tail_late());
+            ledger.fence();
+            ledger.passed();
+            assert!(!ledger.is_tail_late());
+        }
     }
 }

@@ -1,0 +1,11 @@
+//! The sidecar as a process, next to writers that know nothing of it, with real servers.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod follow;
+mod process;
+mod share;
+mod stop;
+mod town;
+mod trouble;
