@@ -138,8 +138,13 @@ impl Sidecar {
         let followed =
             stream::iter(prepared).map(|(component, routes)| self.prepare(component, routes));
         let followed: Vec<_> = followed.buffered(AT_ONCE).try_collect().await?;
-        for (store, _) in &followed {
-            tracing::info!(collection = store.name(), "follows");
+        let names: Vec<&str> = followed
+            .iter()
+            .map(|(store, _)| store.collection())
+            .collect();
+        if !names.is_empty() {
+            let (count, names) = (names.len(), names.join(" "));
+            tracing::info!(count, "follows outbox collections: {names}");
         }
         self.relay.take_up(followed).await;
         Ok(())

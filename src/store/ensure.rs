@@ -11,8 +11,7 @@ use crate::{
     lane::LANES,
 };
 
-/// Server codes that mean someone else was faster, or that the index stands with another expiry.
-const NAMESPACE_EXISTS: i32 = 48;
+/// Server codes that mean there is nothing to drop, or that the index stands with another expiry.
 const NAMESPACE_NOT_FOUND: i32 = 26;
 const INDEX_NOT_FOUND: i32 = 27;
 const INDEX_OPTIONS_CONFLICT: i32 = 85;
@@ -64,18 +63,19 @@ impl Store {
         }
     }
 
+    /// Creating an index creates its collection; where all is there, one request finds that out.
     async fn create(&self, retention: Duration) -> Result<(), DriverError> {
-        let created = self.database.create_collection(self.rows.name()).await;
-        tolerate(created, &[NAMESPACE_EXISTS])?;
-        self.rows.create_index(due_index()).await?;
         if retention.is_zero() {
+            self.rows.create_index(due_index()).await?;
             // By its keys, whatever name it was given.
             let command = doc! { "dropIndexes": self.rows.name(), "index": { "publishedAt": 1 } };
             let dropped = self.database.run_command(command).await;
             return tolerate(dropped, &[INDEX_NOT_FOUND, NAMESPACE_NOT_FOUND]);
         }
-        match self.rows.create_index(retention_index(retention)).await {
+        let both = [due_index(), retention_index(retention)];
+        match self.rows.create_indexes(both).await {
             Err(error) if code(&error) == Some(INDEX_OPTIONS_CONFLICT) => {
+                self.rows.create_index(due_index()).await?;
                 self.retain(retention).await
             }
             created => created.map(|_| ()),

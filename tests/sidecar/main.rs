@@ -3,7 +3,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod five;
 mod follow;
+mod many;
 mod process;
 mod share;
 mod stop;

@@ -43,6 +43,10 @@ impl Sidecar {
         Self { child, said }
     }
 
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The lines it wrote that have `text` in them.
     pub fn said(&self, text: &str) -> Vec<String> {
         let said = self.said.lock().unwrap();

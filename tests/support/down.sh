@@ -10,6 +10,6 @@ stop mongod
 stop rabbit
 rm -rf "$run"
 
-if docker info >/dev/null 2>&1; then
+if [[ -z ${UP_FOLDER-} ]] && docker info >/dev/null 2>&1; then
     if docker compose version >/dev/null 2>&1; then docker compose down -v; else docker-compose down -v; fi
 fi

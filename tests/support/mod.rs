@@ -17,7 +17,7 @@ mod checker;
 mod eventually;
 mod leash;
 mod mongo;
-mod ports;
+pub mod ports;
 mod rabbit;
 mod replica_set;
 

@@ -1,9 +1,9 @@
 # What up.sh and down.sh agree on; read by both, in the project's folder.
 # shellcheck shell=bash disable=SC2034
 
-run=$PWD/.servers/run
-mongod_port=27117
-rabbit_port=5772
+run=${UP_FOLDER:-$PWD/.servers/run}
+mongod_port=${UP_MONGODB_PORT:-27117}
+rabbit_port=${UP_RABBITMQ_PORT:-5772}
 
 # Whether the process with the noted pid is the one that was started, not a stranger that has been
 # given its pid since.

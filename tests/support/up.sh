@@ -60,11 +60,11 @@ ended() {
     exit 1
 }
 
-if docker info >/dev/null 2>&1; then
+if [[ -z ${UP_FOLDER-} ]] && docker info >/dev/null 2>&1; then
     containers
     mongod_port=27017 rabbit_port=5672
 else
     processes
 fi
-echo "export TOA_OUTBOX_MONGODB='mongodb://127.0.0.1:$mongod_port/?replicaSet=rs0'"
+echo "export TOA_OUTBOX_MONGODB='mongodb://127.0.0.1:$mongod_port/tea?replicaSet=rs0'"
 echo "export TOA_OUTBOX_AMQP='amqp://guest:guest@127.0.0.1:$rabbit_port/%2f'"
