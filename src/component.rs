@@ -112,6 +112,22 @@ impl Component {
         })
     }
 
+    /// What is declared, and what follows from it.
+    #[cfg(feature = "sidecar")]
+    pub(crate) fn shown(&self) -> serde_json::Value {
+        serde_json::json!({
+            "namespace": self.namespace,
+            "name": self.name,
+            "collection": self.entities(),
+            "outbox": self.rows(),
+            "encoding": self.encoding.name(),
+            "exchange": self.exchange,
+            "mandatory": self.mandatory,
+            "headers": self.headers,
+            "labels": self.labels.iter().map(Label::name).collect::<Vec<_>>(),
+        })
+    }
+
     /// `<namespace>.<name>`.
     pub(crate) fn id(&self) -> String {
         format!("{}.{}", self.namespace, self.name)
@@ -182,6 +198,9 @@ impl Component {
         if self.rows() == self.entities() {
             return wrong("rows and entities must be in different collections".into());
         }
+        if let Some(problem) = unusable_template(&self.exchange) {
+            return wrong(format!("exchange {:?}: {problem}", self.exchange));
+        }
         if self.labels.len() > MOST_LABELS {
             return wrong(format!(
                 "{} labels, at most {MOST_LABELS}",
@@ -205,6 +224,22 @@ impl Component {
             )),
             None => Ok(()),
         }
+    }
+}
+
+/// Whether something in braces is left as it is, and would become part of a name.
+fn unusable_template(template: &str) -> Option<&'static str> {
+    let rest = ["{namespace}", "{name}", "{label}"]
+        .iter()
+        .fold(template.to_owned(), |rest, part| rest.replace(part, ""));
+    if template.is_empty() {
+        Some("it is empty")
+    } else if rest.contains(['{', '}']) {
+        Some("expected no braces but {namespace}, {name} and {label}")
+    } else if rest.starts_with("amq.") {
+        Some("names that start with amq. belong to the broker")
+    } else {
+        None
     }
 }
 
@@ -280,6 +315,10 @@ mod tests {
                 problem(&pots().outbox(name), None).contains("collection"),
                 "{name}"
             );
+        }
+        for template in ["", "{namespace}.{lable}", "amq.{name}"] {
+            let text = problem(&pots().exchange(template), None);
+            assert!(text.contains("exchange"), "{text}");
         }
         let many = (0..65).map(|n| Label::new(format!("label-{n}")));
         assert!(problem(&Component::new("a", "b").labels(many), None).contains("65"));

@@ -1,20 +1,50 @@
-//! Settings: the only reader of the environment.
+//! Settings: the only reader of the environment and of the file `toa-outbox.toml`.
+//!
+//! Defaults, the file, the environment and the command line are layers; the later one wins, and a value that
+//! another one overrides has to be right all the same.
 //!
 //! A value that cannot be used is an error that names the setting, where it came from, what it was and
 //! what is expected; never a silent fallback. A `TOA_OUTBOX_*` name that does not exist is one too.
 
-use std::{collections::HashMap, fmt, path::PathBuf, time::Duration};
+#[cfg(feature = "sidecar")]
+mod component;
+mod environment;
+#[cfg(feature = "sidecar")]
+mod file;
+mod given;
+mod key;
+#[cfg(feature = "sidecar")]
+mod layers;
+mod secret;
+#[cfg(feature = "sidecar")]
+mod sidecar;
+mod uri;
+
+use std::{collections::HashMap, fmt, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use crate::{
     error::{Error, Result},
     lane::Slot,
     slots::Timing,
 };
+use environment::Environment;
+use given::Given;
 
-const PREFIX: &str = "TOA_OUTBOX_";
-const EVENTS: &str = "TOA_EVENTS_";
-/// Shared with other parts of Toa, hence its name.
-const BEAT: &str = "TOA_ATOMICITY_INTERVAL";
+#[cfg(feature = "sidecar")]
+pub(crate) use self::{
+    given::Given as Flag,
+    key::{KEYS, Key},
+    layers::layers,
+    sidecar::Log,
+    uri::masked,
+};
+
+/// What the settings may be, in the units of their variables.
+const INTERVAL: RangeInclusive<u64> = 10..=3_600_000;
+const BATCH: RangeInclusive<u32> = 1..=10_000;
+const INFLIGHT: RangeInclusive<u32> = 1..=100_000;
+const RETENTION: RangeInclusive<u64> = 0..=i32::MAX as u64;
+const BEAT: RangeInclusive<u64> = 10..=60_000;
 
 /// The longest that a span which only code can set may be.
 const LONGEST_SPAN: Duration = Duration::from_secs(86_400);
@@ -32,11 +62,12 @@ const LONGEST_SPAN: Duration = Duration::from_secs(86_400);
 #[derive(Clone)]
 pub struct Settings {
     /// Where the rows are, a MongoDB connection string; for the command line, a library is handed a
-    /// database. `TOA_OUTBOX_MONGODB`.
+    /// database. `TOA_OUTBOX_MONGODB`, or the path of a file that holds it: `TOA_OUTBOX_MONGODB_FILE`.
     pub mongodb: Option<String>,
     /// The database the rows are in; as above. `TOA_OUTBOX_DATABASE`.
     pub database: Option<String>,
-    /// Where messages go: AMQP URIs, tried in turn. `TOA_OUTBOX_AMQP`, space-separated.
+    /// Where messages go: AMQP URIs, tried in turn. `TOA_OUTBOX_AMQP`, space-separated, or the path of a
+    /// file that holds them: `TOA_OUTBOX_AMQP_FILE`.
     pub amqp: Vec<String>,
     /// The certificates that sign the broker's, a PEM file, default those of the system.
     /// `TOA_OUTBOX_AMQP_CA`.
@@ -139,85 +170,61 @@ impl Settings {
     /// [`Error::Setting`] for a value that cannot be used, and for a `TOA_OUTBOX_*` name that does not
     /// exist.
     pub fn from_env() -> Result<Self> {
-        // What is not UTF-8 cannot be the name of one of ours.
-        let text = |(name, value): (std::ffi::OsString, std::ffi::OsString)| {
-            Some((
-                name.into_string().ok()?,
-                value.to_string_lossy().into_owned(),
-            ))
-        };
-        Self::from_vars(std::env::vars_os().filter_map(text))
+        Self::of(environment::own()?)
     }
 
-    fn from_vars(vars: impl Iterator<Item = (String, String)>) -> Result<Self> {
-        let mut settings = Self::default();
-        for (name, value) in vars {
-            if let Some(key) = name.strip_prefix(PREFIX) {
-                settings.set(key, &value)?;
-            } else if name == BEAT {
-                let millis = Reading {
-                    name: &name,
-                    value: &value,
-                }
-                .number()?;
-                settings.beat = Duration::from_millis(millis);
-                settings.check("environment")?;
-            } else if name.starts_with(EVENTS) {
-                let labels = value.split_whitespace().map(str::to_owned).collect();
-                settings.events.insert(name, labels);
-            }
-        }
+    fn of(environment: Environment) -> Result<Self> {
+        let events = environment.events;
+        let mut settings = Self {
+            events,
+            ..Self::default()
+        };
+        environment
+            .given
+            .iter()
+            .try_for_each(|given| settings.set(given).map(|_| ()))?;
         Ok(settings)
     }
 
-    fn set(&mut self, key: &str, value: &str) -> Result<()> {
-        let name = format!("{PREFIX}{key}");
-        let read = Reading { name: &name, value };
-        match key {
-            "MONGODB" => self.mongodb = Some(value.to_owned()),
-            "DATABASE" => self.database = Some(value.to_owned()),
-            "AMQP" => self.amqp = value.split_whitespace().map(str::to_owned).collect(),
-            "AMQP_CA" => self.amqp_ca = Some(value.into()),
-            "AMQP_CERT" => self.amqp_cert = Some(value.into()),
-            "AMQP_KEY" => self.amqp_key = Some(value.into()),
-            "INTERVAL" => self.interval = Duration::from_millis(read.number()?),
-            "BATCH" => self.batch = read.number()?,
-            "RETENTION" => self.retention = Duration::from_secs(read.number()?),
-            "DEFER" => self.defer = read.switch()?,
-            "INFLIGHT" => self.inflight = read.number()?,
-            "SLOT" => {
-                self.slot = Some(read.parsed("i/n with i < n and n from 1 to 128, such as 0/2")?)
+    /// Takes a value of one of the fields; false if it is none of theirs, but the program's.
+    fn set(&mut self, given: &Given) -> Result<bool> {
+        match given.key.name {
+            "mongodb" => self.mongodb = Some(given.text()?),
+            "database" => self.database = Some(given.text()?),
+            "amqp" => self.amqp = given.words()?,
+            "amqp_ca" => self.amqp_ca = Some(given.path()?),
+            "amqp_cert" => self.amqp_cert = Some(given.path()?),
+            "amqp_key" => self.amqp_key = Some(given.path()?),
+            "interval" => self.interval = Duration::from_millis(given.number(INTERVAL)?),
+            "batch" => self.batch = given.number(BATCH)?,
+            "retention" => self.retention = Duration::from_secs(given.number(RETENTION)?),
+            "defer" => self.defer = given.switch()?,
+            "inflight" => self.inflight = given.number(INFLIGHT)?,
+            "slot" => {
+                self.slot = Some(given.parsed("i/n with i < n and n from 1 to 128, such as 0/2")?);
             }
-            "ENSURE" => self.ensure = read.switch()?,
-            _ => return Err(read.unknown()),
+            "beat" => self.beat = Duration::from_millis(given.number(BEAT)?),
+            "ensure" => self.ensure = given.switch()?,
+            _ => return Ok(false),
         }
-        self.check("environment")
+        Ok(true)
     }
 
     /// Refuses what is out of bounds, whoever set it.
     pub(crate) fn check(&self, origin: &'static str) -> Result<()> {
-        let bounds: [(&str, u128, u128, u128); 5] = [
-            (
-                "TOA_OUTBOX_INTERVAL",
-                self.interval.as_millis(),
-                10,
-                3_600_000,
-            ),
-            ("TOA_OUTBOX_BATCH", self.batch.into(), 1, 10_000),
-            ("TOA_OUTBOX_INFLIGHT", self.inflight.into(), 1, 100_000),
-            (
-                "TOA_OUTBOX_RETENTION",
-                self.retention.as_secs().into(),
-                0,
-                i32::MAX as u128,
-            ),
-            (BEAT, self.beat.as_millis(), 10, 60_000),
+        let bounds = [
+            ("interval", self.interval.as_millis(), INTERVAL),
+            ("batch", self.batch.into(), wide(BATCH)),
+            ("inflight", self.inflight.into(), wide(INFLIGHT)),
+            ("retention", self.retention.as_secs().into(), RETENTION),
+            ("beat", self.beat.as_millis(), BEAT),
         ];
-        for (name, value, least, most) in bounds {
-            if value < least || value > most {
+        for (name, value, bounds) in bounds {
+            if !u64::try_from(value).is_ok_and(|value| bounds.contains(&value)) {
+                let (least, most) = bounds.into_inner();
                 return Err(Error::Setting {
                     name: name.into(),
-                    origin,
+                    origin: origin.into(),
                     value: value.to_string(),
                     expected: format!("expected a whole number from {least} to {most}"),
                 });
@@ -231,7 +238,7 @@ impl Settings {
         let refuse = |name: &str, span: Duration, expected: &str| {
             Err(Error::Setting {
                 name: name.into(),
-                origin,
+                origin: origin.into(),
                 value: format!("{span:?}"),
                 expected: expected.into(),
             })
@@ -248,7 +255,7 @@ impl Settings {
         }
         if !Timing::new(self.beat).holds() {
             return refuse(
-                BEAT,
+                "beat",
                 self.beat,
                 "expected one that leaves time between stop, cut and lease",
             );
@@ -266,73 +273,9 @@ impl Settings {
     }
 }
 
-/// One variable being read.
-struct Reading<'a> {
-    name: &'a str,
-    value: &'a str,
+fn wide(bounds: RangeInclusive<u32>) -> RangeInclusive<u64> {
+    (*bounds.start()).into()..=(*bounds.end()).into()
 }
-
-impl Reading<'_> {
-    fn parsed<T: std::str::FromStr>(&self, expected: &str) -> Result<T> {
-        self.value.trim().parse().map_err(|_| self.refuse(expected))
-    }
-
-    fn number<T: std::str::FromStr>(&self) -> Result<T> {
-        self.parsed("a whole number, not negative and not too large")
-    }
-
-    fn switch(&self) -> Result<bool> {
-        match self.value.trim() {
-            "0" => Ok(false),
-            "1" => Ok(true),
-            _ => Err(self.refuse("0 or 1")),
-        }
-    }
-
-    fn refuse(&self, expected: &str) -> Error {
-        Error::Setting {
-            name: self.name.to_owned(),
-            origin: "environment",
-            value: self.value.to_owned(),
-            expected: format!("expected {expected}"),
-        }
-    }
-
-    fn unknown(&self) -> Error {
-        let key = self.name.strip_prefix(PREFIX).unwrap_or(self.name);
-        let nearest = NAMES
-            .into_iter()
-            .min_by_key(|name| strsim::damerau_levenshtein(name, key));
-        let expected = match nearest {
-            Some(name) if strsim::damerau_levenshtein(name, key) <= 3 => {
-                format!("there is no such setting, did you mean {PREFIX}{name}?")
-            }
-            _ => format!("there is no such setting; there are {}", NAMES.join(", ")),
-        };
-        Error::Setting {
-            name: self.name.to_owned(),
-            origin: "environment",
-            value: "…".into(),
-            expected,
-        }
-    }
-}
-
-const NAMES: [&str; 13] = [
-    "MONGODB",
-    "DATABASE",
-    "AMQP",
-    "AMQP_CA",
-    "AMQP_CERT",
-    "AMQP_KEY",
-    "INTERVAL",
-    "BATCH",
-    "RETENTION",
-    "DEFER",
-    "INFLIGHT",
-    "SLOT",
-    "ENSURE",
-];
 
 #[cfg(test)]
 mod tests {
@@ -340,7 +283,7 @@ mod tests {
 
     fn settings(vars: &[(&str, &str)]) -> Result<Settings> {
         let owned = |&(name, value): &(&str, &str)| (name.to_owned(), value.to_owned());
-        Settings::from_vars(vars.iter().map(owned))
+        Settings::of(environment::read(vars.iter().map(owned))?)
     }
 
     fn refusal(name: &str, value: &str) -> String {
@@ -378,6 +321,7 @@ mod tests {
             ("TOA_OUTBOX_INTERVAL", "5s"),
             ("TOA_OUTBOX_INTERVAL", "0"),
             ("TOA_OUTBOX_INTERVAL", ""),
+            ("TOA_OUTBOX_DATABASE", ""),
             ("TOA_OUTBOX_BATCH", "0"),
             ("TOA_OUTBOX_BATCH", "-1"),
             ("TOA_OUTBOX_RETENTION", "1.5"),

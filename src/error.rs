@@ -1,6 +1,6 @@
 //! What can go wrong, and for each: again or never?
 
-use std::error::Error as StdError;
+use std::{borrow::Cow, error::Error as StdError};
 
 /// A specialised result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -15,8 +15,8 @@ pub enum Error {
     Setting {
         /// The setting, by the name the user gave it.
         name: String,
-        /// Where the value came from: `environment` or `builder`.
-        origin: &'static str,
+        /// Where the value came from: `environment`, `command line`, the file and its line, or `builder`.
+        origin: Cow<'static, str>,
         /// The value, or `…` for a secret.
         value: String,
         /// What would have been accepted.

@@ -1,5 +1,7 @@
 //! Labels: the names under which an event is published, when, and with what content.
 
+#[cfg(feature = "sidecar")]
+pub(crate) mod cel;
 mod encoding;
 
 use std::{borrow::Cow, error::Error as StdError, fmt, sync::Arc};

@@ -1,25 +1,89 @@
-//! What every command can be told, and what follows from it together with the environment.
+//! What every command can be told, and what follows from it together with environment and file.
+
+use std::{collections::BTreeMap, net::SocketAddr};
 
 use clap::Args;
-use mongodb::{Client, Database};
+use mongodb::{Client, Database, options::ConnectionString};
 
-use crate::{Component, Error, Settings};
+use crate::{
+    Amqp, Component, Error, Settings,
+    config::{self, Flag, Key, Log},
+};
 
-/// Options of every command.
+const WHERE: &str = "Where the rows are, and where messages go";
+const HOW: &str = "How rows are published";
+const PROGRAM: &str = "The program";
+
+/// Options of every command. Each setting has a variable too, and a key in the file: --log-level is
+/// TOA_OUTBOX_LOG_LEVEL and log_level.
 #[derive(Args)]
 pub(super) struct Options {
-    /// Where the rows are; its path may name the database [default: TOA_OUTBOX_MONGODB]
-    #[arg(long, global = true, value_name = "URI", hide_default_value = true)]
+    /// A MongoDB connection string; its path may name the database [TOA_OUTBOX_MONGODB]
+    #[arg(long, global = true, value_name = "URI", help_heading = WHERE)]
     mongodb: Option<String>,
-    /// The database the rows are in [default: TOA_OUTBOX_DATABASE, or what the URI names]
-    #[arg(long, global = true, value_name = "NAME")]
+    /// A file that holds it, so that the password is no argument [TOA_OUTBOX_MONGODB_FILE]
+    #[arg(long, global = true, value_name = "PATH", help_heading = WHERE)]
+    mongodb_file: Option<String>,
+    /// The database, where the connection string names none [TOA_OUTBOX_DATABASE]
+    #[arg(long, global = true, value_name = "NAME", help_heading = WHERE)]
     database: Option<String>,
-    /// Where messages go; repeat it for several nodes, tried in turn [default: TOA_OUTBOX_AMQP]
-    #[arg(long, global = true, value_name = "URI")]
+    /// The broker; repeat it for several nodes, tried in turn [TOA_OUTBOX_AMQP]
+    #[arg(long, global = true, value_name = "URI", help_heading = WHERE)]
     amqp: Vec<String>,
+    /// A file that holds its URIs [TOA_OUTBOX_AMQP_FILE]
+    #[arg(long, global = true, value_name = "PATH", help_heading = WHERE)]
+    amqp_file: Option<String>,
+    /// The certificates that sign the broker's, PEM [TOA_OUTBOX_AMQP_CA]
+    #[arg(long, global = true, value_name = "PATH", help_heading = WHERE, hide_short_help = true)]
+    amqp_ca: Option<String>,
+    /// The certificate to show the broker, PEM [TOA_OUTBOX_AMQP_CERT]
+    #[arg(long, global = true, value_name = "PATH", help_heading = WHERE, hide_short_help = true)]
+    amqp_cert: Option<String>,
+    /// Its private key, PEM [TOA_OUTBOX_AMQP_KEY]
+    #[arg(long, global = true, value_name = "PATH", help_heading = WHERE, hide_short_help = true)]
+    amqp_key: Option<String>,
+
+    /// Milliseconds between two cycles of the pump, 5000 [TOA_OUTBOX_INTERVAL]
+    #[arg(long, global = true, value_name = "MS", help_heading = HOW, hide_short_help = true)]
+    interval: Option<String>,
+    /// Rows one read brings back, 200 [TOA_OUTBOX_BATCH]
+    #[arg(long, global = true, value_name = "ROWS", help_heading = HOW, hide_short_help = true)]
+    batch: Option<String>,
+    /// Publications in flight, 1000 [TOA_OUTBOX_INFLIGHT]
+    #[arg(long, global = true, value_name = "ROWS", help_heading = HOW, hide_short_help = true)]
+    inflight: Option<String>,
+    /// Seconds a published row is kept, 86400; 0: for ever [TOA_OUTBOX_RETENTION]
+    #[arg(long, global = true, value_name = "S", help_heading = HOW, hide_short_help = true)]
+    retention: Option<String>,
+    /// Leave all rows to the pump, publish none at once [TOA_OUTBOX_DEFER]
+    #[arg(long, global = true, value_name = "0|1", help_heading = HOW, hide_short_help = true,
+        num_args = 0..=1, require_equals = true, default_missing_value = "1")]
+    defer: Option<String>,
+    /// Pump the lanes where lane % n == i; absent: the replicas agree [TOA_OUTBOX_SLOT]
+    #[arg(long, global = true, value_name = "I/N", help_heading = HOW, hide_short_help = true)]
+    slot: Option<String>,
+    /// Milliseconds between two signs of life of a replica, 2000 [TOA_ATOMICITY_INTERVAL]
+    #[arg(long, global = true, value_name = "MS", help_heading = HOW, hide_short_help = true)]
+    beat: Option<String>,
+    /// Create collections and indexes at start, 1; 0: do not [TOA_OUTBOX_ENSURE]
+    #[arg(long, global = true, value_name = "0|1", help_heading = HOW, hide_short_help = true)]
+    ensure: Option<String>,
+
+    /// The configuration file, toa-outbox.toml if it is there [TOA_OUTBOX_CONFIG]
+    #[arg(long, global = true, value_name = "PATH", help_heading = PROGRAM)]
+    config: Option<String>,
+    /// Show health and metrics here; a port alone is one of this machine [TOA_OUTBOX_LISTEN]
+    #[arg(long, global = true, value_name = "ADDR:PORT", help_heading = PROGRAM)]
+    listen: Option<String>,
     /// Print data as JSON, one document a line
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = PROGRAM)]
     pub(super) json: bool,
+    /// The form of the log, text or json [TOA_OUTBOX_LOG]
+    #[arg(long, global = true, value_name = "FORM", help_heading = PROGRAM)]
+    log: Option<String>,
+    /// What is logged, info; per module too: warn,toa_outbox=debug [TOA_OUTBOX_LOG_LEVEL]
+    #[arg(long, global = true, value_name = "FILTER", help_heading = PROGRAM)]
+    log_level: Option<String>,
 }
 
 /// All that is set, wherever it came from.
@@ -27,65 +91,124 @@ pub(crate) struct Configuration {
     pub(crate) settings: Settings,
     /// Those declared; none: every outbox collection of the database is followed.
     pub(crate) components: Vec<Component>,
+    /// Where health and metrics are shown, if anywhere.
+    pub(crate) listen: Option<SocketAddr>,
+    pub(crate) log: Log,
+    /// What is logged, as a filter of `tracing`.
+    pub(crate) log_level: String,
+    /// The file that was read, if there was one.
+    pub(super) file: Option<String>,
+    /// Who set what, by name of the setting; what is absent has its default.
+    pub(super) origins: BTreeMap<&'static str, String>,
 }
 
 impl Options {
     pub(super) fn configuration(&self) -> Result<Configuration, Error> {
-        let mut settings = Settings::from_env()?;
-        if let Some(uri) = &self.mongodb {
-            settings.mongodb = Some(uri.clone());
-        }
-        if let Some(name) = &self.database {
-            settings.database = Some(name.clone());
-        }
-        if !self.amqp.is_empty() {
-            settings.amqp = self.amqp.clone();
-        }
-        Ok(Configuration {
-            settings,
-            components: Vec::new(),
-        })
+        let layers = config::layers(self.flags())?;
+        let configuration = Configuration {
+            settings: layers.settings,
+            components: layers.components,
+            listen: layers.sidecar.listen,
+            log: layers.sidecar.log,
+            log_level: layers.sidecar.log_level,
+            file: layers.file,
+            origins: layers.origins,
+        };
+        configuration.check()?;
+        Ok(configuration)
+    }
+
+    fn flags(&self) -> Vec<Flag> {
+        let amqp = (!self.amqp.is_empty()).then(|| self.amqp.join(" "));
+        let flags = [
+            ("mongodb", &self.mongodb),
+            ("mongodb_file", &self.mongodb_file),
+            ("database", &self.database),
+            ("amqp", &amqp),
+            ("amqp_file", &self.amqp_file),
+            ("amqp_ca", &self.amqp_ca),
+            ("amqp_cert", &self.amqp_cert),
+            ("amqp_key", &self.amqp_key),
+            ("interval", &self.interval),
+            ("batch", &self.batch),
+            ("inflight", &self.inflight),
+            ("retention", &self.retention),
+            ("defer", &self.defer),
+            ("slot", &self.slot),
+            ("beat", &self.beat),
+            ("ensure", &self.ensure),
+            ("config", &self.config),
+            ("listen", &self.listen),
+            ("log", &self.log),
+            ("log_level", &self.log_level),
+        ];
+        let flag = |(name, value): (&str, &Option<String>)| {
+            Some(Flag::flag(Key::named(name)?, value.clone()?))
+        };
+        flags.into_iter().filter_map(flag).collect()
     }
 }
 
 impl Configuration {
+    /// Whether the URIs are some, before anything is connected.
+    fn check(&self) -> Result<(), Error> {
+        if let Some(uri) = &self.settings.mongodb {
+            ConnectionString::parse(uri).map_err(|_| self.unusable())?;
+        }
+        if self.settings.amqp.is_empty() {
+            return Ok(());
+        }
+        match Amqp::check(&self.settings) {
+            Err(Error::Setting { expected, .. }) => Err(self.refuse("amqp", expected)),
+            checked => checked,
+        }
+    }
+
     /// The database of the settings. Connections are made when they are needed.
     pub(crate) async fn database(&self) -> Result<Database, Error> {
         let uri = self.settings.mongodb.as_ref();
-        let uri = uri.ok_or_else(|| missing("MONGODB", "set it, or pass --mongodb"))?;
-        let client = Client::with_uri_str(uri).await.map_err(unusable)?;
+        let uri = uri.ok_or_else(|| missing("mongodb", "set it, or pass --mongodb"))?;
+        let client = Client::with_uri_str(uri).await;
+        let client = client.map_err(|error| match error.kind.as_ref() {
+            mongodb::error::ErrorKind::InvalidArgument { .. } => self.unusable(),
+            _ => Error::store("connecting", "the database", error),
+        })?;
         match &self.settings.database {
             Some(name) => Ok(client.database(name)),
             None => client.default_database().ok_or_else(|| {
                 missing(
-                    "DATABASE",
+                    "database",
                     "set it, pass --database, or name it in the URI: mongodb://host/NAME?…",
                 )
             }),
         }
     }
-}
 
-fn missing(key: &str, remedy: &str) -> Error {
-    Error::Setting {
-        name: format!("TOA_OUTBOX_{key}"),
-        origin: "environment",
-        value: String::new(),
-        expected: remedy.to_owned(),
+    /// What the driver says of a connection string may repeat it, and with it the password.
+    fn unusable(&self) -> Error {
+        self.refuse(
+            "mongodb",
+            "expected a connection string such as mongodb://user:password@host/?replicaSet=rs0, with what is special in user and password percent-encoded"
+                .into(),
+        )
+    }
+
+    fn refuse(&self, name: &'static str, expected: String) -> Error {
+        let origin = self.origins.get(name).cloned();
+        Error::Setting {
+            name: name.to_owned(),
+            origin: origin.map_or("default".into(), Into::into),
+            value: "…".into(),
+            expected,
+        }
     }
 }
 
-/// What the driver says of a connection string may repeat it, and with it the password.
-fn unusable(error: mongodb::error::Error) -> Error {
-    match error.kind.as_ref() {
-        mongodb::error::ErrorKind::InvalidArgument { .. } => Error::Setting {
-            name: "TOA_OUTBOX_MONGODB".into(),
-            origin: "environment or command line",
-            value: "…".into(),
-            expected:
-                "expected a connection string such as mongodb://user:password@host/?replicaSet=rs0"
-                    .into(),
-        },
-        _ => Error::store("connecting", "the database", error),
+fn missing(name: &'static str, remedy: &str) -> Error {
+    Error::Setting {
+        name: Key::named(name).map_or_else(String::new, Key::variable),
+        origin: "environment".into(),
+        value: String::new(),
+        expected: remedy.to_owned(),
     }
 }

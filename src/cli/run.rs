@@ -21,7 +21,7 @@ impl Run {
     pub(super) async fn run(self, options: &Options) -> Result<()> {
         let mut signals = Signals::new();
         let configuration = options.configuration()?;
-        log::show(false, "info");
+        log::show(configuration.log, &configuration.log_level)?;
         let database = configuration.database().await?;
         let sink = Amqp::start(&configuration.settings)?;
         let open = Sidecar::open(

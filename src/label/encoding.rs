@@ -44,6 +44,34 @@ pub enum Encoding {
 }
 
 impl Encoding {
+    #[cfg(feature = "sidecar")]
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Json,
+        Self::RelaxedJson,
+        Self::CanonicalJson,
+        Self::MessagePack,
+        Self::Bson,
+    ];
+
+    /// By its name in a configuration file.
+    #[cfg(feature = "sidecar")]
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|encoding| encoding.name() == name)
+    }
+
+    #[cfg(feature = "sidecar")]
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Json => "json",
+            Self::RelaxedJson => "relaxed-json",
+            Self::CanonicalJson => "canonical-json",
+            Self::MessagePack => "msgpack",
+            Self::Bson => "bson",
+        }
+    }
+
     /// The content type of a body, without parameters: consumers compare it exactly.
     pub fn content_type(self) -> &'static str {
         match self {

@@ -88,6 +88,12 @@ impl Amqp {
         Ok((amqp, async move { shared.run(stop).await }))
     }
 
+    /// Whether the settings can be used, before anything is connected.
+    #[cfg(feature = "sidecar")]
+    pub(crate) fn check(settings: &Settings) -> Result<()> {
+        Node::list(&settings.amqp).map(|_| ())
+    }
+
     /// Whether there is a connection. It may be blocked.
     pub fn is_up(&self) -> bool {
         self.shared.session.borrow().is_some()

@@ -35,7 +35,7 @@ impl Node {
     pub(crate) fn list(uris: &[String]) -> Result<Vec<Self>> {
         let refuse = |expected: String| Error::Setting {
             name: "TOA_OUTBOX_AMQP".into(),
-            origin: "settings",
+            origin: "settings".into(),
             value: "…".into(),
             expected,
         };

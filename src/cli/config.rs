@@ -1,0 +1,113 @@
+//! `config`: what holds, and who said so.
+
+use clap::Args;
+use serde_json::{Value, json};
+
+use super::options::{Configuration, Options};
+use crate::{
+    Error,
+    config::{KEYS, Key, masked},
+};
+
+/// Show the effective settings and where each came from.
+///
+/// Connects to nothing. Passwords are not shown.
+///
+/// Example: toa-outbox config --config toa-outbox.toml --json
+#[derive(Args)]
+pub(super) struct Config {}
+
+impl Config {
+    pub(super) fn run(self, options: &Options) -> Result<(), Error> {
+        let configuration = options.configuration()?;
+        if options.json {
+            println!("{}", configuration.shown());
+            return Ok(());
+        }
+        for key in shown() {
+            let value = configuration.value(key);
+            let origin = configuration.origin(key);
+            println!("{:<10} {:<40} {origin}", key.name, plain(&value));
+        }
+        for component in &configuration.components {
+            println!("\n{}", component.id());
+            let Value::Object(fields) = component.shown() else {
+                continue;
+            };
+            for (name, value) in fields {
+                println!("  {name:<10} {}", plain(&value));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// All but those that only say where another one is to be found.
+fn shown() -> impl Iterator<Item = &'static Key> {
+    KEYS.iter().filter(|key| !key.name.ends_with("_file"))
+}
+
+impl Configuration {
+    fn shown(&self) -> Value {
+        let setting = |key: &'static Key| {
+            let shown = json!({ "value": self.value(key), "origin": self.origin(key) });
+            (key.name.to_owned(), shown)
+        };
+        let settings: serde_json::Map<_, _> = shown().map(setting).collect();
+        let components = self.components.iter().map(|component| component.shown());
+        json!({
+            "settings": settings,
+            "components": components.collect::<Vec<_>>(),
+            "consumed": self.settings.events,
+        })
+    }
+
+    fn origin(&self, key: &Key) -> &str {
+        self.origins.get(key.name).map_or("default", String::as_str)
+    }
+
+    fn value(&self, key: &Key) -> Value {
+        let settings = &self.settings;
+        match key.name {
+            "mongodb" => json!(settings.mongodb.as_deref().map(masked)),
+            "database" => json!(settings.database),
+            "amqp" => settings.amqp.iter().map(|uri| masked(uri)).collect(),
+            "amqp_ca" => json!(settings.amqp_ca),
+            "amqp_cert" => json!(settings.amqp_cert),
+            "amqp_key" => json!(settings.amqp_key),
+            "interval" => json!(millis(settings.interval)),
+            "batch" => json!(settings.batch),
+            "retention" => json!(settings.retention.as_secs()),
+            "defer" => json!(settings.defer),
+            "inflight" => json!(settings.inflight),
+            "slot" => json!(settings.slot.map(|slot| slot.to_string())),
+            "beat" => json!(millis(settings.beat)),
+            "ensure" => json!(settings.ensure),
+            "listen" => json!(self.listen),
+            "log" => json!(self.log.name()),
+            "log_level" => json!(self.log_level),
+            "config" => json!(self.file),
+            _ => Value::Null,
+        }
+    }
+}
+
+fn millis(span: std::time::Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// As people read it: texts without quotes, lists without brackets, nothing as a dash.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Array(values) if values.is_empty() => "-".to_owned(),
+        Value::Array(values) => values.iter().map(plain).collect::<Vec<_>>().join(" "),
+        Value::Object(fields) if fields.is_empty() => "-".to_owned(),
+        Value::Object(fields) => {
+            let field = |(name, value): (&String, &Value)| format!("{name}={}", plain(value));
+            fields.iter().map(field).collect::<Vec<_>>().join(" ")
+        }
+        other => other.to_string(),
+    }
+}

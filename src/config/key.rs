@@ -1,0 +1,95 @@
+//! The settings by name: how they are called in the environment, in the file and on the command line.
+
+pub(super) const PREFIX: &str = "TOA_OUTBOX_";
+/// Shared with other parts of Toa, hence its name.
+const BEAT: &str = "TOA_ATOMICITY_INTERVAL";
+
+/// A setting, wherever it is given: `log_level`, `TOA_OUTBOX_LOG_LEVEL`, `--log-level`.
+#[derive(Debug)]
+pub(crate) struct Key {
+    pub(crate) name: &'static str,
+    /// What the file has to hold; everywhere else all values are text.
+    pub(super) kind: Kind,
+    /// Whether its value must never be shown.
+    pub(crate) secret: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Kind {
+    Text,
+    /// One or several, of which none contains a space.
+    Words,
+    Number,
+    Switch,
+    /// An address, or the number of a port.
+    Address,
+}
+
+const fn key(name: &'static str, kind: Kind) -> Key {
+    let secret = false;
+    Key { name, kind, secret }
+}
+
+const fn secret(name: &'static str, kind: Kind) -> Key {
+    let secret = true;
+    Key { name, kind, secret }
+}
+
+pub(crate) static KEYS: [Key; 20] = [
+    secret("mongodb", Kind::Text),
+    key("mongodb_file", Kind::Text),
+    key("database", Kind::Text),
+    secret("amqp", Kind::Words),
+    key("amqp_file", Kind::Text),
+    key("amqp_ca", Kind::Text),
+    key("amqp_cert", Kind::Text),
+    key("amqp_key", Kind::Text),
+    key("interval", Kind::Number),
+    key("batch", Kind::Number),
+    key("retention", Kind::Number),
+    key("defer", Kind::Switch),
+    key("inflight", Kind::Number),
+    key("slot", Kind::Text),
+    key("beat", Kind::Number),
+    key("ensure", Kind::Switch),
+    key("listen", Kind::Address),
+    key("log", Kind::Text),
+    key("log_level", Kind::Text),
+    key("config", Kind::Text),
+];
+
+impl Key {
+    /// By its name in the file.
+    #[cfg(feature = "sidecar")]
+    pub(crate) fn named(name: &str) -> Option<&'static Self> {
+        KEYS.iter().find(|key| key.name == name)
+    }
+
+    /// By its name in the environment.
+    pub(super) fn of_variable(name: &str) -> Option<&'static Self> {
+        KEYS.iter().find(|key| key.variable() == name)
+    }
+
+    pub(crate) fn variable(&self) -> String {
+        match self.name {
+            "beat" => BEAT.to_owned(),
+            name => format!("{PREFIX}{}", name.to_uppercase()),
+        }
+    }
+
+    #[cfg(feature = "sidecar")]
+    pub(crate) fn flag(&self) -> String {
+        format!("--{}", self.name.replace('_', "-"))
+    }
+}
+
+/// What to say of a name that does not exist, among those that do.
+pub(super) fn stranger(what: &str, name: &str, known: &[String]) -> String {
+    let distance = |known: &&String| strsim::damerau_levenshtein(known, name);
+    match known.iter().min_by_key(distance) {
+        Some(nearest) if distance(&nearest) <= 3 => {
+            format!("there is no such {what}, did you mean {nearest}?")
+        }
+        _ => format!("there is no such {what}; there are {}", known.join(", ")),
+    }
+}

@@ -1,0 +1,101 @@
+//! Defaults, file, environment and command line, one over the other.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::{
+    Settings,
+    component::Declared,
+    environment::{self, Environment},
+    file::{self, File},
+    given::Given,
+    secret,
+    sidecar::Sidecar,
+};
+use crate::{
+    component::Component,
+    error::{Error, Result},
+};
+
+/// All that is set, and who said so.
+pub(crate) struct Layers {
+    pub(crate) settings: Settings,
+    pub(crate) sidecar: Sidecar,
+    pub(crate) components: Vec<Component>,
+    /// The file that was read, if there was one.
+    pub(crate) file: Option<String>,
+    /// By name of the setting; whatever is not here has its default.
+    pub(crate) origins: BTreeMap<&'static str, String>,
+}
+
+/// Reads file and environment, under what the command line says.
+pub(crate) fn layers(flags: Vec<Given>) -> Result<Layers> {
+    let flags = secret::opened(flags)?;
+    stack(flags, environment::own()?)
+}
+
+fn stack(flags: Vec<Given>, environment: Environment) -> Result<Layers> {
+    let names_file = |given: &&Given| given.key.name == "config";
+    let mut above = flags.iter().chain(&environment.given);
+    let File {
+        path,
+        given,
+        components,
+    } = file::read(above.find(names_file))?;
+    let mut layers = Layers {
+        settings: Settings {
+            events: environment.events,
+            ..Settings::default()
+        },
+        sidecar: Sidecar::default(),
+        components: Vec::new(),
+        file: path,
+        origins: BTreeMap::new(),
+    };
+    for given in given.iter().chain(&environment.given).chain(&flags) {
+        layers.take(given)?;
+    }
+    layers.components = checked(components, &layers.settings)?;
+    Ok(layers)
+}
+
+impl Layers {
+    fn take(&mut self, given: &Given) -> Result<()> {
+        if !self.settings.set(given)? {
+            self.sidecar.set(given)?;
+        }
+        let origin = match given.name.starts_with(['-', 'T']) {
+            true => format!("{} ({})", given.origin, given.name),
+            false => given.origin.to_string(),
+        };
+        self.origins.insert(given.key.name, origin);
+        Ok(())
+    }
+}
+
+/// Each by itself, and beside the others.
+fn checked(declared: Vec<Declared>, settings: &Settings) -> Result<Vec<Component>> {
+    let mut ids = HashSet::new();
+    let mut collections = HashSet::new();
+    for Declared { component, origin } in &declared {
+        let refuse = |problem: String| Error::Component {
+            component: component.id(),
+            problem: format!("{problem} ({origin})"),
+        };
+        if !ids.insert(component.id()) {
+            return Err(refuse("it is declared twice; keep one of the two".into()));
+        }
+        if !collections.insert(component.rows()) {
+            return Err(refuse(format!(
+                "another component has its rows in {} too; give each its own outbox",
+                component.rows()
+            )));
+        }
+        let consumed = settings.events.get(&component.variable());
+        match component.routes(consumed.map(Vec::as_slice)) {
+            Err(Error::Component { problem, .. }) => return Err(refuse(problem)),
+            routes => routes?,
+        };
+    }
+    let component = |declared: Declared| declared.component;
+    Ok(declared.into_iter().map(component).collect())
+}
