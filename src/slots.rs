@@ -149,10 +149,12 @@ use crate::{
 };
 use binding::Binding;
 
+#[cfg(feature = "sidecar")]
+pub(crate) use mongo::census::{Census, Group};
 pub(crate) use protocol::Timing;
 
 /// The collection of the groups, in the database of the rows.
-const COLLECTION: &str = "outbox_slots";
+pub(crate) const COLLECTION: &str = "outbox_slots";
 
 /// A replica's place among the others of its component.
 pub(crate) struct Seat {
