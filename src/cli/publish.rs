@@ -155,15 +155,11 @@ impl Publish {
         found: &mut BTreeSet<String>,
     ) -> Result<Rows<'a>, Error> {
         if self.filter.is_none() {
-            let mut rows = Vec::new();
-            for id in &self.ids {
-                let those = aim.store.with_ids(&inspect::ids(id)).await?;
-                if !those.is_empty() {
-                    found.insert(id.clone());
-                }
-                rows.extend(those.into_iter().map(Ok));
-            }
-            return Ok(futures::stream::iter(rows).boxed());
+            let ids: Vec<Vec<_>> = self.ids.iter().map(|id| inspect::ids(id)).collect();
+            let rows = aim.store.with_ids(&ids.concat()).await?;
+            let is_one = |id: &&String| rows.iter().any(|row| inspect::is(row, id));
+            found.extend(self.ids.iter().filter(is_one).cloned());
+            return Ok(futures::stream::iter(rows).map(Ok).boxed());
         }
         let wanted = Wanted {
             kind: Kind::Any,

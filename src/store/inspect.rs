@@ -362,6 +362,13 @@ pub(crate) fn ids(text: &str) -> Vec<Bson> {
     ids
 }
 
+/// Whether a row is meant by a text.
+pub(crate) fn is(raw: &RawDocument, text: &str) -> bool {
+    let stored = raw.get("_id").ok().flatten();
+    let stored = stored.and_then(|id| Bson::try_from(id).ok());
+    id(raw) == text || stored.is_some_and(|id| ids(text).contains(&id))
+}
+
 /// Follows the rows that are inserted into `collections`; without any, into every outbox collection there is or
 /// will be.
 pub(crate) async fn inserts(database: &Database, collections: &[String]) -> Result<Inserts> {
