@@ -1,21 +1,40 @@
 //! What can be said on the command line. Exit codes: 0 done, 1 failed, 2 wrong usage or settings.
 
+mod argument;
+mod check;
+mod completions;
 mod config;
+mod failure;
 mod init;
+mod list;
 mod log;
 mod options;
+mod output;
+mod publish;
 mod run;
+mod show;
+mod status;
+mod tail;
+mod target;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 
-use crate::{Error, config::masked};
+use crate::config::masked;
+use failure::{Outcome, say};
 use options::Options;
 
 /// A transactional outbox for MongoDB.
 #[derive(Parser)]
-#[command(version, about)]
+#[command(
+    version,
+    about,
+    after_help = "Exit codes:
+  0  done, or ended by Ctrl-C where that is the way to end it
+  1  failed, or something is wrong
+  2  the command line or a setting cannot be used"
+)]
 struct Cli {
     #[command(flatten)]
     options: Options,
@@ -28,6 +47,13 @@ enum Command {
     Run(run::Run),
     Config(config::Config),
     Init(init::Init),
+    Check(check::Check),
+    Status(status::Status),
+    List(list::List),
+    Show(show::Show),
+    Publish(publish::Publish),
+    Tail(tail::Tail),
+    Completions(completions::Completions),
 }
 
 /// The whole program.
@@ -39,25 +65,30 @@ pub fn main() -> ExitCode {
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("toa-outbox: cannot start: {error}");
+            say(&format!("cannot start: {error}"));
             return ExitCode::FAILURE;
         }
     };
     match runtime.block_on(cli.run()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("toa-outbox: {error}");
-            exit_code(&error)
-        }
+        Err(failure) => failure.report(),
     }
 }
 
 impl Cli {
-    async fn run(self) -> Result<(), Error> {
+    async fn run(self) -> Outcome {
+        let options = &self.options;
         match self.command {
-            Command::Run(run) => run.run(&self.options).await,
-            Command::Config(config) => config.run(&self.options),
-            Command::Init(init) => init.run(&self.options).await,
+            Command::Run(run) => run.run(options).await,
+            Command::Config(config) => config.run(options),
+            Command::Init(init) => init.run(options).await,
+            Command::Check(check) => check.run(options).await,
+            Command::Status(status) => status.run(options).await,
+            Command::List(list) => list.run(options).await,
+            Command::Show(show) => show.run(options).await,
+            Command::Publish(publish) => publish.run(options).await,
+            Command::Tail(tail) => tail.run(options).await,
+            Command::Completions(completions) => completions.run(),
         }
     }
 }
@@ -77,12 +108,4 @@ fn refuse(error: &clap::Error) -> ExitCode {
     let line = line.strip_prefix("error: ").unwrap_or(&line);
     eprintln!("toa-outbox: {}; --help tells what there is", masked(line));
     ExitCode::from(2)
-}
-
-/// 2 for what the user can mend in the call or the settings, 1 for what failed.
-fn exit_code(error: &Error) -> ExitCode {
-    match error {
-        Error::Setting { .. } | Error::Component { .. } => ExitCode::from(2),
-        _ => ExitCode::FAILURE,
-    }
 }

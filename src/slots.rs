@@ -149,6 +149,8 @@ use crate::{
 };
 use binding::{Binding, Bindings};
 
+#[cfg(feature = "sidecar")]
+pub(crate) use mongo::census::{Census, Group};
 pub(crate) use protocol::Timing;
 
 /// The collection of the groups, in the database of the rows.

@@ -6,6 +6,14 @@ mod discover;
 mod ensure;
 #[cfg(feature = "sidecar")]
 pub(crate) mod feed;
+#[cfg(feature = "sidecar")]
+pub(crate) mod inspect;
+#[cfg(feature = "sidecar")]
+pub(crate) mod rights;
+#[cfg(feature = "sidecar")]
+pub(crate) mod server;
+#[cfg(feature = "sidecar")]
+pub(crate) mod survey;
 
 use std::{future::IntoFuture, time::Duration};
 

@@ -3,11 +3,12 @@
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::options::{Configuration, Options};
-use crate::{
-    Error,
-    config::{KEYS, Key, masked},
+use super::{
+    failure::Outcome,
+    options::{Configuration, Options},
+    output::Output,
 };
+use crate::config::{KEYS, Key, masked};
 
 /// Show the effective settings and where each came from.
 ///
@@ -18,24 +19,29 @@ use crate::{
 pub(super) struct Config {}
 
 impl Config {
-    pub(super) fn run(self, options: &Options) -> Result<(), Error> {
+    pub(super) fn run(self, options: &Options) -> Outcome {
+        let mut output = Output::new(options.json);
         let configuration = options.configuration()?;
         if options.json {
-            println!("{}", configuration.shown());
+            output.json(&configuration.shown())?;
             return Ok(());
         }
         for key in shown() {
             let value = configuration.value(key);
             let origin = configuration.origin(key);
-            println!("{:<10} {:<40} {origin}", key.name, plain(&value));
+            output.line(format_args!(
+                "{:<10} {:<40} {origin}",
+                key.name,
+                plain(&value)
+            ))?;
         }
         for component in &configuration.components {
-            println!("\n{}", component.id());
+            output.line(format_args!("\n{}", component.id()))?;
             let Value::Object(fields) = component.shown() else {
                 continue;
             };
             for (name, value) in fields {
-                println!("  {name:<10} {}", plain(&value));
+                output.line(format_args!("  {name:<10} {}", plain(&value)))?;
             }
         }
         Ok(())

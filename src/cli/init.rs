@@ -1,30 +1,89 @@
-//! `init`: the collection, its indexes and its validator.
+//! `init`: the collections, their indexes and their validators.
 
 use clap::Args;
+use serde_json::json;
 
-use super::options::Options;
-use crate::{Error, init};
+use super::{
+    failure::{Failure, Outcome},
+    options::Options,
+    output::Output,
+    target::Target,
+};
+use crate::{Error, init, store::Store, store::survey::Lack};
 
 /// Create outbox collections with their indexes, retention and validator.
 ///
 /// For a user that may, where the service itself may not. Retention comes from TOA_OUTBOX_RETENTION.
 /// Safe to repeat.
-///
-/// Example: toa-outbox init --mongodb mongodb://localhost/tea?replicaSet=rs0 tea_pots_outbox
 #[derive(Args)]
+#[command(after_help = "Example:
+  toa-outbox init --mongodb 'mongodb://localhost/tea?replicaSet=rs0' --dry-run tea_pots_outbox")]
 pub(super) struct Init {
-    /// The outbox collections, such as tea_pots_outbox
-    #[arg(required = true, value_name = "COLLECTION")]
+    /// The outbox collections, such as tea_pots_outbox [default: those of all components]
+    #[arg(value_name = "COLLECTION")]
     collections: Vec<String>,
+    #[command(flatten)]
+    target: Target,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
 }
 
 impl Init {
-    pub(super) async fn run(self, options: &Options) -> Result<(), Error> {
+    pub(super) async fn run(self, options: &Options) -> Outcome {
         let configuration = options.configuration()?;
         let database = configuration.database().await?;
-        for collection in &self.collections {
-            init(&database, collection, configuration.settings.retention).await?;
-            println!("{}.{collection}: ready", database.name());
+        let retention = configuration.settings.retention;
+        let mut collections = self.collections.clone();
+        if collections.is_empty() || self.target.is_narrowed() {
+            let components = self.target.components(&configuration, &database).await?;
+            collections.extend(components.iter().map(crate::Component::rows));
+        }
+        if collections.is_empty() {
+            return Err(Failure::Because(format!(
+                "no component is configured and {} has no outbox collection: name one, such as tea_pots_outbox",
+                database.name()
+            )));
+        }
+        let mut output = Output::new(options.json);
+        for collection in &collections {
+            let store = Store::new(&database, collection);
+            let lacks = store.lacks(retention).await;
+            if !self.dry_run {
+                init(&database, collection, retention).await?;
+            }
+            self.tell(&mut output, &store.name(), lacks)?;
+        }
+        Ok(())
+    }
+
+    fn tell(
+        &self,
+        output: &mut Output,
+        collection: &str,
+        lacks: Result<Vec<Lack>, Error>,
+    ) -> Outcome {
+        // Once it is done, what it took may stay unknown.
+        let lacks = match lacks {
+            Err(error) if self.dry_run => return Err(error.into()),
+            lacks => lacks.unwrap_or_default(),
+        };
+        let work: Vec<String> = lacks.iter().map(Lack::work).collect();
+        if output.is_json {
+            return Ok(output.json(&json!({
+                "collection": collection,
+                "work": work,
+                "done": !self.dry_run,
+            }))?);
+        }
+        if !self.dry_run {
+            return Ok(output.line(format_args!("{collection}: ready"))?);
+        }
+        if work.is_empty() {
+            output.line(format_args!("{collection}: nothing to do"))?;
+        }
+        for work in work {
+            output.line(format_args!("{collection}: would {work}"))?;
         }
         Ok(())
     }

@@ -5,8 +5,8 @@ use futures::future::select_all;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-use super::{log, options::Options};
-use crate::{Amqp, error::Result, sidecar::Sidecar};
+use super::{failure::Outcome, log, options::Options};
+use crate::{Amqp, sidecar::Sidecar};
 
 /// Publish the rows of services that write them themselves, until it is told to stop.
 ///
@@ -18,10 +18,10 @@ use crate::{Amqp, error::Result, sidecar::Sidecar};
 pub(super) struct Run {}
 
 impl Run {
-    pub(super) async fn run(self, options: &Options) -> Result<()> {
+    pub(super) async fn run(self, options: &Options) -> Outcome {
         let mut signals = Signals::new();
         let configuration = options.configuration()?;
-        log::show(configuration.log, &configuration.log_level)?;
+        log::show(configuration.log, &configuration.log_level);
         let database = configuration.database().await?;
         let sink = Amqp::start(&configuration.settings)?;
         let open = Sidecar::open(

@@ -20,6 +20,8 @@ mod pipe;
 mod quarantine;
 mod rounds;
 mod session;
+#[cfg(feature = "sidecar")]
+mod survey;
 
 use std::{
     sync::{Arc, Mutex},
@@ -37,6 +39,8 @@ use quarantine::Quarantine;
 use session::Session;
 
 pub(crate) use link::Node;
+#[cfg(feature = "sidecar")]
+pub(crate) use survey::{Exchange, Survey};
 
 /// The least time from one connection to the next: a connection the broker keeps ending is not a loop.
 const PACE: Duration = Duration::from_secs(1);

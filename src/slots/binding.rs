@@ -162,3 +162,15 @@ impl Binding {
         reports.first(problem, |times| tracing::warn!(times, "{problem}"));
     }
 }
+
+/// The collection and whom it is bound to, if that is what a document says.
+#[cfg(feature = "sidecar")]
+pub(super) fn read(document: &Document) -> Option<(String, String)> {
+    let collection = document
+        .get_document("_id")
+        .ok()?
+        .get_str("collection")
+        .ok()?;
+    let by = document.get_str("pumpedBy").unwrap_or("someone unknown");
+    Some((collection.to_owned(), by.to_owned()))
+}

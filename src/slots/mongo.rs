@@ -5,6 +5,8 @@
 //! connection in time, ownership lapses.
 
 mod asking;
+#[cfg(feature = "sidecar")]
+pub(super) mod census;
 mod hints;
 mod others;
 mod says;

@@ -13,7 +13,7 @@ use crate::{
 pub(crate) struct Malformed {
     /// Its `_id`, in whatever form it has.
     pub(crate) id: String,
-    problem: String,
+    pub(super) problem: String,
 }
 
 /// The document of a new row; fails on what BSON cannot hold, such as a key with a null character.
@@ -123,7 +123,7 @@ fn event_field(event: &Document, field: &str) -> Bson {
     event.get(field).cloned().unwrap_or(Bson::Null)
 }
 
-fn outstanding(raw: &RawDocument) -> Result<Option<Vec<String>>, &'static str> {
+pub(super) fn outstanding(raw: &RawDocument) -> Result<Option<Vec<String>>, &'static str> {
     let wrong = "outstanding is not an array of strings";
     match raw.get("outstanding").map_err(|_| wrong)? {
         None | Some(RawBsonRef::Null) => Ok(None),

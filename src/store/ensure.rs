@@ -103,17 +103,21 @@ impl Store {
 
 /// What the pump reads by: lanes are few, so a scan a lane, and within a lane by when a row is due.
 /// Partial: a published row costs it nothing, and a healthy system has hardly any other.
-fn due_index() -> IndexModel {
+pub(super) fn due_index() -> IndexModel {
     let options = IndexOptions::builder()
         .name(DUE.to_owned())
         .partial_filter_expression(doc! { "published": false })
         .build();
-    index(doc! { "lane": 1, "pending": 1 }, options)
+    index(due_keys(), options)
+}
+
+pub(super) fn due_keys() -> Document {
+    doc! { "lane": 1, "pending": 1 }
 }
 
 /// What the server's TTL monitor reaps by. An unpublished row has no `publishedAt`, and the monitor
 /// skips documents without the field, so a row that never left is never reaped.
-fn retention_index(retention: Duration) -> IndexModel {
+pub(super) fn retention_index(retention: Duration) -> IndexModel {
     let options = IndexOptions::builder()
         .name(RETENTION.to_owned())
         .expire_after(retention)
@@ -123,7 +127,7 @@ fn retention_index(retention: Duration) -> IndexModel {
 
 /// What every row must be for a pump to read it. A row that is published when it is written would never
 /// be, so `published` needs the date that only a mark gives it.
-fn validator() -> Document {
+pub(super) fn validator() -> Document {
     let number = doc! { "bsonType": ["int", "long", "double", "decimal"] };
     let mut lane = number.clone();
     lane.extend(doc! { "minimum": 0, "maximum": i32::from(LANES) - 1, "multipleOf": 1 });

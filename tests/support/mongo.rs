@@ -26,7 +26,12 @@ pub struct Mongo {
 impl Mongo {
     /// A server that is no replica set: no transactions, no change streams.
     pub async fn standalone() -> Self {
-        let mongo = Self::start(&[]).await;
+        Self::standalone_with(&[]).await
+    }
+
+    /// The same, with more arguments, such as `--auth`.
+    pub async fn standalone_with(args: &[&str]) -> Self {
+        let mongo = Self::start(args).await;
         mongo.answers(|_| true).await;
         mongo
     }

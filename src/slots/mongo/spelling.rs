@@ -222,7 +222,7 @@ impl protocol::Document {
     }
 }
 
-fn read(document: &Document) -> Result<protocol::Document, String> {
+pub(super) fn read(document: &Document) -> Result<protocol::Document, String> {
     let members = document.get_array("members").map_err(unexpected)?;
     Ok(protocol::Document {
         protocol: u32::try_from(number(document, "protocol")?).unwrap_or(u32::MAX),

@@ -75,7 +75,7 @@ impl Document {
     }
 
     /// The slots of `id`, of those routes it has one of.
-    pub(super) fn slots(&self, id: &str, routes: &Routes) -> Vec<(Route, Slot)> {
+    pub fn slots(&self, id: &str, routes: &Routes) -> Vec<(Route, Slot)> {
         routes
             .iter()
             .filter_map(|route| Some((route.clone(), self.slot(id, route)?)))

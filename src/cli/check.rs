@@ -1,0 +1,126 @@
+//! `check`: what is wrong, and how to mend it.
+
+mod broker;
+mod replicas;
+mod rows;
+mod server;
+
+use clap::{Args, builder::styling::AnsiColor};
+use serde::Serialize;
+
+use super::{
+    failure::{Failure, Outcome},
+    options::Options,
+    output::{Output, coloured},
+    target::Target,
+};
+
+/// Say what is wrong and how to mend it: settings, servers, rights, indexes, rows, replicas.
+///
+/// Nothing is changed, neither in the database nor at the broker. Ends with 1 if something is wrong; a warning is
+/// not. Takes a few seconds, as replicas are watched for one and a half beats.
+#[derive(Args)]
+#[command(after_help = "Example:
+  toa-outbox check --mongodb 'mongodb://localhost/tea?replicaSet=rs0' --amqp amqp://localhost")]
+pub(super) struct Check {
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+enum Level {
+    Ok,
+    Warning,
+    Wrong,
+}
+
+#[derive(Debug, Serialize)]
+struct Finding {
+    level: Level,
+    /// What it is about.
+    subject: String,
+    finding: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    remedy: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Findings(Vec<Finding>);
+
+impl Findings {
+    fn fine(&mut self, subject: &str, finding: impl Into<String>) {
+        self.add(Level::Ok, subject, finding.into(), None);
+    }
+
+    fn warn(&mut self, subject: &str, finding: impl Into<String>, remedy: impl Into<String>) {
+        self.add(Level::Warning, subject, finding.into(), Some(remedy.into()));
+    }
+
+    fn wrong(&mut self, subject: &str, finding: impl Into<String>, remedy: impl Into<String>) {
+        self.add(Level::Wrong, subject, finding.into(), Some(remedy.into()));
+    }
+
+    fn add(&mut self, level: Level, subject: &str, finding: String, remedy: Option<String>) {
+        self.0.push(Finding {
+            level,
+            subject: subject.to_owned(),
+            finding,
+            remedy,
+        });
+    }
+}
+
+impl Check {
+    pub(super) async fn run(self, options: &Options) -> Outcome {
+        let configuration = options.configuration()?;
+        let database = configuration.database().await?;
+        let mut findings = Findings::default();
+        let mut aims = Vec::new();
+        if server::look(&database, &mut findings).await {
+            match self.target.aims(&configuration, &database).await {
+                Ok(found) => aims = found,
+                Err(error @ crate::Error::Setting { .. }) => return Err(error.into()),
+                Err(error) => findings.wrong(
+                    "components",
+                    error.to_string(),
+                    "mend the declaration, or what keeps the collections from being listed",
+                ),
+            }
+            server::rights(&configuration, &database, &aims, &mut findings).await;
+            replicas::look(&configuration, &database, &aims, &mut findings).await;
+        }
+        broker::look(&configuration.settings, &aims, &mut findings).await?;
+        tell(&findings, Output::new(options.json))
+    }
+}
+
+fn tell(findings: &Findings, mut output: Output) -> Outcome {
+    for finding in &findings.0 {
+        if output.is_json {
+            output.json(finding)?;
+            continue;
+        }
+        let level = match finding.level {
+            Level::Ok => coloured(AnsiColor::Green, "ok"),
+            Level::Warning => coloured(AnsiColor::Yellow, "warning"),
+            Level::Wrong => coloured(AnsiColor::Red, "wrong"),
+        };
+        let remedy = finding.remedy.as_ref();
+        let remedy = remedy
+            .map(|remedy| format!("; {remedy}"))
+            .unwrap_or_default();
+        // What a server says may have lines of its own.
+        let text = format!("{}: {}{remedy}", finding.subject, finding.finding).replace('\n', " ");
+        output.line(format_args!("{level}: {text}"))?;
+    }
+    output.flush()?;
+    match findings
+        .0
+        .iter()
+        .any(|finding| finding.level == Level::Wrong)
+    {
+        true => Err(Failure::Said),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,171 @@
+//! Who pumps each component, and whether somebody does.
+
+use std::collections::BTreeSet;
+
+use mongodb::Database;
+
+use super::{Findings, rows};
+use crate::{
+    cli::{options::Configuration, target::Aim},
+    slots::{COLLECTION, Census, Group},
+};
+
+/// Everything about each component, as what its rows may owe depends on who pumps them.
+pub(super) async fn look(
+    configuration: &Configuration,
+    database: &Database,
+    aims: &[Aim],
+    findings: &mut Findings,
+) {
+    let settings = &configuration.settings;
+    let census = match Census::take(database, settings.beat).await {
+        Ok(census) => Some(census),
+        Err(error) => {
+            let name = format!("{}.{COLLECTION}", database.name());
+            findings.wrong(&name, error.to_string(), "grant find on it");
+            None
+        }
+    };
+    let mut told = BTreeSet::new();
+    for aim in aims {
+        let collection = aim.component.rows();
+        let group = census
+            .as_ref()
+            .and_then(|census| census.group_of(&collection));
+        rows::look(aim, settings.retention, group, findings).await;
+        if let Some(census) = &census {
+            let pumped_by = census.pumped_by(&collection).unwrap_or_default();
+            bound(configuration, database, &collection, pumped_by, findings);
+            // What is true of a group is said once, however many components it pumps.
+            if told.insert(pumped_by.to_owned()) {
+                members(aim, pumped_by, group, findings);
+            }
+        }
+    }
+    if aims.is_empty() {
+        findings.warn(
+            database.name(),
+            "no component is configured, and there is no outbox collection",
+            "run: toa-outbox init <namespace>_<name>_outbox",
+        );
+    }
+}
+
+/// Whether the collection is pumped in the way this configuration would.
+fn bound(
+    configuration: &Configuration,
+    database: &Database,
+    collection: &str,
+    pumped_by: &str,
+    findings: &mut Findings,
+) {
+    let ours = match configuration.settings.slot {
+        Some(slot) => format!("static slots of {}", slot.count()),
+        None => format!("group {}", database.name()),
+    };
+    // The group of a service that uses the library.
+    let library = format!("group {}.{collection}", database.name());
+    let is_library = configuration.settings.slot.is_none() && pumped_by == library;
+    if pumped_by.is_empty() || pumped_by == ours || is_library {
+        return;
+    }
+    findings.wrong(
+        collection,
+        format!("its rows are pumped by {pumped_by}, a replica with these settings ({ours}) would stand by"),
+        format!(
+            "give each replica a TOA_OUTBOX_SLOT=i/n of its own, with one n for all, or none of them any; to change it for all, stop them and run: db.{COLLECTION}.deleteOne({{ _id: {{ collection: {collection:?} }} }})"
+        ),
+    );
+}
+
+fn members(aim: &Aim, pumped_by: &str, group: Option<&Group>, findings: &mut Findings) {
+    let subject = match pumped_by {
+        "" => "replicas",
+        pumped_by => pumped_by,
+    };
+    let Some(group) = group else {
+        match pumped_by.starts_with("static") {
+            true => findings.fine(
+                subject,
+                "who has which lanes is up to the settings of each replica",
+            ),
+            false => nobody(subject, findings),
+        }
+        return;
+    };
+    if let Some(foreign) = &group.foreign {
+        findings.warn(
+            subject,
+            foreign.clone(),
+            "use the version of toa-outbox that the replicas have",
+        );
+        return;
+    }
+    if group.members.is_empty() {
+        return nobody(subject, findings);
+    }
+    let alive = group.alive();
+    let members = group.members.len();
+    if alive == 0 {
+        findings.wrong(
+            subject,
+            format!("none of its {members} members is alive, so nobody pumps"),
+            "start a replica; it takes the lanes over within three beats",
+        );
+        return;
+    }
+    unowned(aim, group, subject, findings);
+    findings.fine(subject, format!("{alive} of {members} members are alive"));
+}
+
+/// Lanes that nobody reads, or would not read for long.
+fn unowned(aim: &Aim, group: &Group, subject: &str, findings: &mut Findings) {
+    for member in group.members.iter().filter(|member| !member.is_alive) {
+        findings.warn(
+            subject,
+            format!(
+                "{} is silent, and nobody reads its {} lanes",
+                member.id,
+                member.lanes.len()
+            ),
+            "the others take them over within three beats; if they do not, read their log",
+        );
+    }
+    for member in group
+        .members
+        .iter()
+        .filter(|member| member.is_alive && !member.has_acknowledged)
+    {
+        findings.warn(
+            subject,
+            format!(
+                "no lane is owned until {} has let go of its old ones",
+                member.id
+            ),
+            "it takes some ten seconds; look again then",
+        );
+    }
+    let served = group.routes();
+    let routes = aim.routes.names(aim.routes.whole());
+    if served.is_empty() {
+        findings.wrong(
+            subject,
+            "all members are alive and none of them publishes anything, so nobody owns a lane",
+            "read their log: they have had no broker, or could mark nothing, for long",
+        );
+    } else if !routes.iter().any(|route| served.contains(route)) {
+        findings.warn(
+            subject,
+            format!("no member serves any of {}", routes.join(", ")),
+            "start a replica that is configured as this one is",
+        );
+    }
+}
+
+fn nobody(subject: &str, findings: &mut Findings) {
+    findings.warn(
+        subject,
+        "no replica runs, so nobody pumps",
+        "start one: toa-outbox run, or a service with the library",
+    );
+}

@@ -1,0 +1,128 @@
+//! MongoDB: what kind of server it is, what time it has, and what it allows.
+
+use mongodb::Database;
+
+use super::Findings;
+use crate::{
+    cli::{options::Configuration, target::Aim},
+    slots,
+    store::{
+        rights::{Right, Rights},
+        server::Server,
+    },
+};
+
+/// Whether there is a server to ask more of.
+pub(super) async fn look(database: &Database, findings: &mut Findings) -> bool {
+    let server = match Server::ask(database).await {
+        Ok(server) => server,
+        Err(error) => {
+            findings.wrong(
+                "mongodb",
+                error.to_string(),
+                "check the connection string: hosts, replicaSet, user and password, tls options",
+            );
+            return false;
+        }
+    };
+    match server.is_standalone {
+        true => findings.wrong(
+            "mongodb",
+            "this is a standalone server, which has neither transactions nor change streams",
+            "run it as a replica set, one member is enough: mongod --replSet rs0, then rs.initiate()",
+        ),
+        false => findings.fine("mongodb", "a replica set or a sharded cluster answers"),
+    }
+    let clock = server.clock;
+    match clock.is_large() {
+        true => findings.warn(
+            "clock",
+            format!(
+                "the server's is {} s ahead of this machine's, give or take {} ms",
+                clock.ahead as f64 / 1000.0,
+                clock.uncertain
+            ),
+            "synchronise both, by NTP for example: rows are due by the server's clock",
+        ),
+        false => findings.fine(
+            "clock",
+            format!("within {} ms of the server's", clock.ahead.abs().max(1)),
+        ),
+    }
+    true
+}
+
+/// What a sidecar cannot do without, and what it can, with less.
+pub(super) async fn rights(
+    configuration: &Configuration,
+    database: &Database,
+    aims: &[Aim],
+    findings: &mut Findings,
+) {
+    let rights = match Rights::ask(database).await {
+        Ok(Some(rights)) => rights,
+        Ok(None) => return findings.fine("privileges", "nobody is asked to authenticate"),
+        Err(error) => {
+            return findings.warn("privileges", error.to_string(), "check them by hand");
+        }
+    };
+    let before = findings.0.len();
+    for (collection, actions) in rights.missing(needed(configuration, aims)) {
+        let (finding, remedy) = missing(database, &collection, actions);
+        findings.wrong("privileges", finding, remedy);
+    }
+    for (collection, actions) in rights.missing(useful(configuration, aims)) {
+        let (finding, remedy) = missing(database, &collection, actions);
+        let without = match collection == slots::COLLECTION {
+            true => "lanes change hands some seconds later without it",
+            false => {
+                "an administrator runs `toa-outbox init` instead, and TOA_OUTBOX_ENSURE=0 is set"
+            }
+        };
+        findings.warn("privileges", format!("{finding}: {without}"), remedy);
+    }
+    if findings.0.len() == before {
+        findings.fine("privileges", "all that is needed");
+    }
+}
+
+fn needed(configuration: &Configuration, aims: &[Aim]) -> Vec<Right> {
+    let mut needed: Vec<Right> = Right::all("", &["find", "changeStream"]).collect();
+    if configuration.components.is_empty() {
+        needed.extend(Right::all("", &["listCollections"]));
+    }
+    for aim in aims {
+        needed.extend(Right::all(&aim.component.rows(), &["find", "update"]));
+    }
+    needed.extend(Right::all(slots::COLLECTION, &["find", "insert", "update"]));
+    needed
+}
+
+fn useful(configuration: &Configuration, aims: &[Aim]) -> Vec<Right> {
+    let mut useful: Vec<Right> = Right::all(slots::COLLECTION, &["changeStream"]).collect();
+    if configuration.settings.ensure {
+        for aim in aims {
+            let actions = ["createCollection", "createIndex", "collMod"];
+            useful.extend(Right::all(&aim.component.rows(), &actions));
+        }
+    }
+    useful
+}
+
+fn missing(
+    database: &Database,
+    collection: &str,
+    actions: std::collections::BTreeSet<&'static str>,
+) -> (String, String) {
+    let actions: Vec<&str> = actions.into_iter().collect();
+    let on = match collection {
+        "" => format!("the database {}", database.name()),
+        name => format!("{}.{name}", database.name()),
+    };
+    let finding = format!("this user lacks {} on {on}", actions.join(", "));
+    let remedy = format!(
+        "grant it: db.grantPrivilegesToRole(ROLE, [{{ resource: {{ db: {:?}, collection: {collection:?} }}, actions: {actions:?} }}])",
+        database.name()
+    );
+    (finding, remedy)
+}

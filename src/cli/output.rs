@@ -1,0 +1,98 @@
+//! Standard output: lines for people, or JSON, one document a line. Nobody reading on is an error, not a panic.
+
+use std::{
+    fmt::Display,
+    io::{self, IsTerminal, StdoutLock, Write},
+};
+
+use anstream::AutoStream;
+use clap::builder::styling::{AnsiColor, Style};
+use comfy_table::{Table, presets};
+use serde::Serialize;
+
+/// Colours are taken out where there is no terminal, or it does not want them.
+pub(super) struct Output {
+    stream: AutoStream<StdoutLock<'static>>,
+    pub(super) is_json: bool,
+}
+
+impl Output {
+    pub(super) fn new(is_json: bool) -> Self {
+        Self {
+            stream: anstream::stdout().lock(),
+            is_json,
+        }
+    }
+
+    pub(super) fn line(&mut self, text: impl Display) -> io::Result<()> {
+        writeln!(self.stream, "{text}")
+    }
+
+    pub(super) fn json(&mut self, value: &impl Serialize) -> io::Result<()> {
+        let text = serde_json::to_string(value).map_err(io::Error::other)?;
+        self.line(text)
+    }
+
+    pub(super) fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
+    pub(super) fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+
+    pub(super) fn table(
+        &mut self,
+        header: &[&str],
+        rows: impl IntoIterator<Item = Vec<String>>,
+    ) -> io::Result<()> {
+        let mut table = Table::new();
+        table.load_style(match is_terminal() {
+            true => presets::UTF8_HORIZONTAL_ONLY,
+            false => presets::NOTHING,
+        });
+        table.set_header(header.to_vec()).add_rows(rows);
+        self.line(table.trim_fmt())
+    }
+}
+
+pub(super) fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// Text in a colour that means something.
+pub(super) fn coloured(colour: AnsiColor, text: &str) -> String {
+    let style = Style::new().fg_color(Some(colour.into()));
+    format!("{style}{text}{style:#}")
+}
+
+/// A span of time as people say it, in two units at most.
+pub(super) fn span(millis: i64) -> String {
+    let seconds = millis / 1000;
+    match seconds.abs() {
+        0..60 => format!("{seconds}s"),
+        60..3600 => format!("{}m {}s", seconds / 60, (seconds % 60).abs()),
+        3600..86_400 => format!("{}h {}m", seconds / 3600, (seconds / 60 % 60).abs()),
+        _ => format!("{}d {}h", seconds / 86_400, (seconds / 3600 % 24).abs()),
+    }
+}
+
+/// Milliseconds since the epoch as text; a number where they are beyond every calendar.
+pub(super) fn time(millis: i64) -> String {
+    let date = bson::DateTime::from_millis(millis);
+    date.try_to_rfc3339_string()
+        .unwrap_or_else(|_| millis.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_two_units() {
+        assert_eq!(span(999), "0s");
+        assert_eq!(span(61_000), "1m 1s");
+        assert_eq!(span(7_260_000), "2h 1m");
+        assert_eq!(span(90_000_000), "1d 1h");
+    }
+}

@@ -1,0 +1,330 @@
+//! `publish`: sends rows again, whoever has sent them before.
+
+mod sending;
+
+use std::{collections::BTreeSet, time::Duration};
+
+use bson::Document;
+use clap::Args;
+use futures::{StreamExt, TryStreamExt, stream::BoxStream};
+use indicatif::{ProgressBar, ProgressStyle};
+use mongodb::Database;
+use serde_json::json;
+
+use super::{
+    argument::{self, refuse},
+    failure::{Failure, Outcome},
+    options::{Configuration, Options},
+    output::Output,
+    target::{Aim, Target},
+};
+use crate::{
+    Amqp, Error, Settings,
+    sinks::amqp::Survey,
+    slots::Census,
+    store::inspect::{self, Kind, Wanted},
+};
+use sending::{Marks, Sending};
+
+/// How long the broker may take to answer.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+type Rows<'a> = BoxStream<'a, Result<bson::RawDocumentBuf, Error>>;
+
+/// Send rows again, also those that are published already.
+///
+/// Of a published row all labels are sent, of another those it owes; that one is then marked. A replica that is
+/// sending a row at the same moment repeats it: consumers tell by message_id and type.
+#[derive(Args)]
+#[command(after_help = "Example:
+  toa-outbox publish --component tea.pots --where '{\"event.state.material\": \"clay\"}' --dry-run")]
+pub(super) struct Publish {
+    /// Their _id as `list` prints it
+    #[arg(
+        value_name = "ID",
+        required_unless_present = "filter",
+        conflicts_with = "filter"
+    )]
+    ids: Vec<String>,
+    /// All that fit a MongoDB filter
+    #[arg(long = "where", value_name = "JSON", value_parser = argument::filter)]
+    filter: Option<Document>,
+    #[command(flatten)]
+    target: Target,
+    /// Only this label; repeat it for several
+    #[arg(long = "label", value_name = "LABEL")]
+    labels: Vec<String>,
+    /// At most so many rows; 0: all
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    limit: u32,
+    /// Say what would be sent, and send nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Send everything there is, where the filter is {}
+    #[arg(long)]
+    yes: bool,
+}
+
+#[derive(Default)]
+struct Counts {
+    rows: u64,
+    messages: u64,
+    failed: u64,
+    marked: u64,
+    missing: u64,
+}
+
+impl Publish {
+    pub(super) async fn run(self, options: &Options) -> Outcome {
+        if self.filter.as_ref().is_some_and(Document::is_empty) && !self.yes && !self.dry_run {
+            let expected = "every row there is would be sent again: add --yes if that is meant";
+            return Err(refuse("--where", "{}", expected).into());
+        }
+        let configuration = options.configuration()?;
+        let database = configuration.database().await?;
+        let aims = self.target.aims(&configuration, &database).await?;
+        self.check_labels(&aims)?;
+        let mut run = Run {
+            output: Output::new(options.json),
+            bar: self.bar(),
+            inflight: configuration.settings.inflight as usize,
+            counts: Counts::default(),
+            left: match self.limit {
+                0 => usize::MAX,
+                limit => limit as usize,
+            },
+        };
+        let sink = match self.dry_run {
+            true => None,
+            false => Some(connected(&configuration.settings).await?),
+        };
+        let ended = tokio::select! {
+            ended = self.all(&configuration, &database, &aims, sink.as_ref(), &mut run) => Some(ended),
+            Ok(()) = tokio::signal::ctrl_c() => None,
+        };
+        run.bar.finish_and_clear();
+        run.tell(self.dry_run)?;
+        match ended {
+            Some(ended) => ended?,
+            None => {
+                return Err(Failure::Because(
+                    "interrupted; what is on its way may arrive".into(),
+                ));
+            }
+        }
+        match run.counts.failed + run.counts.missing {
+            0 => Ok(()),
+            _ => Err(Failure::Said),
+        }
+    }
+
+    async fn all(
+        &self,
+        configuration: &Configuration,
+        database: &Database,
+        aims: &[Aim],
+        sink: Option<&Amqp>,
+        run: &mut Run,
+    ) -> Outcome {
+        let census = match sink {
+            Some(_) => Some(Census::glance(database).await?),
+            None => None,
+        };
+        let mut found = BTreeSet::new();
+        for aim in aims {
+            let group = census
+                .as_ref()
+                .and_then(|census| census.group_of(&aim.component.rows()));
+            let sending = Sending {
+                aim,
+                sink,
+                labels: &self.labels,
+                others: sending::others(aim, group),
+                patience: configuration.settings.confirm_timeout,
+            };
+            let rows = self.rows(aim, &mut found).await?;
+            run.component(&sending, rows).await?;
+        }
+        run.missing(self.ids.iter().filter(|id| !found.contains(*id)))
+    }
+
+    /// The rows of one component; `found` learns which of the ids are among them.
+    async fn rows<'a>(
+        &self,
+        aim: &'a Aim,
+        found: &mut BTreeSet<String>,
+    ) -> Result<Rows<'a>, Error> {
+        if self.filter.is_none() {
+            let ids: Vec<Vec<_>> = self.ids.iter().map(|id| inspect::ids(id)).collect();
+            let rows = aim.store.with_ids(&ids.concat()).await?;
+            let is_one = |id: &&String| rows.iter().any(|row| inspect::is(row, id));
+            found.extend(self.ids.iter().filter(is_one).cloned());
+            return Ok(futures::stream::iter(rows).map(Ok).boxed());
+        }
+        let wanted = Wanted {
+            kind: Kind::Any,
+            lane: None,
+            owing: Vec::new(),
+            due_for: None,
+            filter: self.filter.clone(),
+            limit: self.limit.into(),
+        };
+        let cursor = aim.store.select(wanted, true).await?;
+        let next = async move |mut cursor| {
+            let row = aim.store.next(&mut cursor).await?;
+            Ok(row.map(|row| (row, cursor)))
+        };
+        Ok(futures::stream::try_unfold(cursor, next).boxed())
+    }
+
+    fn check_labels(&self, aims: &[Aim]) -> Result<(), Error> {
+        let known: BTreeSet<&str> = aims
+            .iter()
+            .flat_map(|aim| aim.routes.all.iter().map(|route| route.label.name()))
+            .collect();
+        match self
+            .labels
+            .iter()
+            .find(|label| !known.contains(label.as_str()))
+        {
+            None => Ok(()),
+            Some(stranger) => {
+                let known: Vec<&str> = known.into_iter().collect();
+                let expected = format!("no component here has it; there are {}", known.join(", "));
+                Err(refuse("--label", stranger, expected))
+            }
+        }
+    }
+
+    /// Drawn on a terminal only.
+    fn bar(&self) -> ProgressBar {
+        let bar = match self.ids.len() {
+            0 => ProgressBar::new_spinner(),
+            ids => ProgressBar::new(ids as u64),
+        };
+        let style = "{spinner} {pos} rows sent, {per_sec}, {elapsed} {msg}";
+        bar.with_style(
+            ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()),
+        )
+    }
+}
+
+/// What is going on, and what has come of it.
+struct Run {
+    output: Output,
+    bar: ProgressBar,
+    inflight: usize,
+    counts: Counts,
+    left: usize,
+}
+
+impl Run {
+    async fn component(&mut self, sending: &Sending<'_>, rows: Rows<'_>) -> Outcome {
+        let mut marks = Marks::default();
+        let mut sent = rows
+            .take(self.left)
+            .map_ok(|row| async move { Ok(sending.send(&row).await) })
+            .try_buffer_unordered(self.inflight);
+        while let Some(sent) = sent.try_next().await? {
+            self.left -= 1;
+            self.bar.inc(1);
+            self.counts.messages += sent.exchanges.len() as u64;
+            match sent.problems.is_empty() {
+                true => self.counts.rows += 1,
+                false => self.counts.failed += 1,
+            }
+            self.row(sending, &sent)?;
+            marks.add(sent);
+            if marks.is_full() {
+                self.counts.marked += marks.flush(sending).await?;
+            }
+        }
+        self.counts.marked += marks.flush(sending).await?;
+        Ok(())
+    }
+
+    /// What was not sent, and in a dry run what would be.
+    fn row(&mut self, sending: &Sending<'_>, sent: &sending::Sent) -> std::io::Result<()> {
+        let is_dry = sending.sink.is_none();
+        if sent.problems.is_empty() && !is_dry {
+            return Ok(());
+        }
+        let (component, id) = (sending.aim.component.id(), &sent.id);
+        let (output, bar) = (&mut self.output, &self.bar);
+        bar.suspend(|| {
+            if output.is_json {
+                return output.json(&json!({
+                    "id": id,
+                    "component": component,
+                    "exchanges": sent.exchanges,
+                    "problems": sent.problems,
+                }));
+            }
+            for problem in &sent.problems {
+                output.line(format_args!("{id} of {component}: not sent: {problem}"))?;
+            }
+            match (is_dry, sent.exchanges.as_slice()) {
+                (false, _) => Ok(()),
+                (true, []) => output.line(format_args!("{id} of {component}: nothing to send")),
+                (true, to) => output.line(format_args!(
+                    "{id} of {component}: would go to {}",
+                    to.join(", ")
+                )),
+            }
+        })
+    }
+
+    fn missing<'a>(&mut self, ids: impl Iterator<Item = &'a String>) -> Outcome {
+        for id in ids {
+            self.counts.missing += 1;
+            match self.output.is_json {
+                true => self
+                    .output
+                    .json(&json!({ "id": id, "problems": ["there is no such row"] }))?,
+                false => self
+                    .output
+                    .line(format_args!("{id}: there is no such row"))?,
+            }
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, is_dry: bool) -> std::io::Result<()> {
+        let counts = &self.counts;
+        if self.output.is_json {
+            return self.output.json(&json!({
+                "rows": counts.rows,
+                "messages": counts.messages,
+                "failed": counts.failed + counts.missing,
+                "marked": counts.marked,
+                "dryRun": is_dry,
+            }));
+        }
+        let (would, failed) = (
+            if is_dry { "would send" } else { "sent" },
+            counts.failed + counts.missing,
+        );
+        self.output.line(format_args!(
+            "{would} {} rows as {} messages, {failed} failed, {} marked published",
+            counts.rows, counts.messages, counts.marked
+        ))
+    }
+}
+
+/// The sink, once it is connected; why it is not, when it takes too long.
+async fn connected(settings: &Settings) -> Result<Amqp, Failure> {
+    let sink = Amqp::start(settings)?;
+    if tokio::time::timeout(PATIENCE, sink.up()).await.is_ok() {
+        return Ok(sink);
+    }
+    let nodes = Survey::each(settings).await?;
+    let reasons = nodes.into_iter().map(|(address, survey)| match survey {
+        Ok(_) => format!("{address}: slow to answer, try again"),
+        Err(reason) => format!("{address}: {reason}"),
+    });
+    let reasons: Vec<String> = reasons.collect();
+    Err(Failure::Because(format!(
+        "cannot connect to the broker; {}",
+        reasons.join("; ")
+    )))
+}

@@ -1,0 +1,127 @@
+//! `tail`: rows as they are written.
+
+use bson::{Bson, Document, RawDocument};
+use clap::Args;
+use futures::StreamExt;
+use mongodb::Database;
+use serde_json::{Value, json};
+
+use super::{
+    failure::{Failure, Outcome, say},
+    options::{Configuration, Options},
+    output::{Output, time},
+    target::Target,
+};
+use crate::{
+    Component, Error,
+    store::{decode, inspect, inspect::Glance, server::Server},
+};
+
+/// Follow rows live, from now on, until Ctrl-C.
+///
+/// Reads a change stream of its own: nothing is published, and nobody's work is touched.
+#[derive(Args)]
+#[command(after_help = "Example:
+  toa-outbox tail --component tea.pots --state --json | jq .state.material")]
+pub(super) struct Tail {
+    #[command(flatten)]
+    target: Target,
+    /// With the new state of each entity
+    #[arg(long)]
+    state: bool,
+}
+
+impl Tail {
+    pub(super) async fn run(self, options: &Options) -> Outcome {
+        let configuration = options.configuration()?;
+        let database = configuration.database().await?;
+        if Server::ask(&database).await?.is_standalone {
+            return Err(Failure::Because(format!(
+                "following {}: a standalone server has no change streams; run it as a replica set, one member is enough",
+                database.name()
+            )));
+        }
+        tokio::select! {
+            ended = self.follow(&configuration, &database, Output::new(options.json)) => ended,
+            // Without a way to be told, it is ended the hard way.
+            Ok(()) = tokio::signal::ctrl_c() => Ok(()),
+        }
+    }
+
+    async fn follow(
+        &self,
+        configuration: &Configuration,
+        database: &Database,
+        mut output: Output,
+    ) -> Outcome {
+        let components = self.target.components(configuration, database).await?;
+        let is_open = configuration.components.is_empty() && !self.target.is_narrowed();
+        let collections: Vec<String> = match is_open {
+            true => Vec::new(),
+            false => components.iter().map(Component::rows).collect(),
+        };
+        let mut rows = inspect::inserts(database, &collections).await?;
+        say(&match collections.as_slice() {
+            [] => format!("following every outbox collection of {}", database.name()),
+            named => format!("following {}", named.join(", ")),
+        });
+        while let Some(event) = rows.next().await {
+            let event =
+                event.map_err(|error| Error::store("following rows", database.name(), error))?;
+            let collection = event.ns.and_then(|ns| ns.coll).unwrap_or_default();
+            if let Some(row) = event.full_document {
+                let component = name(&components, database, &collection);
+                self.tell(&mut output, component, &row)?;
+            }
+        }
+        Err(Failure::Because(format!(
+            "following {}: the change stream was closed, as it is when the database is dropped; start again",
+            database.name()
+        )))
+    }
+
+    fn tell(
+        &self,
+        output: &mut Output,
+        component: String,
+        raw: &RawDocument,
+    ) -> std::io::Result<()> {
+        let row = Glance::of(raw);
+        let state = self.state.then(|| state(raw));
+        if output.is_json {
+            output.json(&json!({
+                "id": row.id,
+                "component": component,
+                "lane": row.lane,
+                "pending": row.pending.map(time),
+                "state": state,
+            }))?;
+        } else {
+            let lane = row.lane.map_or_else(|| "-".into(), |lane| lane.to_string());
+            let pending = row.pending.map_or_else(|| "-".into(), time);
+            let state = state.map(|state| format!("\t{state}")).unwrap_or_default();
+            output.line(format_args!(
+                "{}\t{component}\t{lane}\t{pending}{state}",
+                row.id
+            ))?;
+        }
+        output.flush()
+    }
+}
+
+/// One that has appeared meanwhile is named by its collection.
+fn name(components: &[Component], database: &Database, collection: &str) -> String {
+    let known = components
+        .iter()
+        .find(|component| component.rows() == collection);
+    match known {
+        Some(component) => component.id(),
+        None => Component::of_rows(database.name(), collection)
+            .map_or_else(|| collection.to_owned(), |component| component.id()),
+    }
+}
+
+fn state(raw: &RawDocument) -> Value {
+    let state = decode(raw).map_or_else(|_| Document::new(), |row| row.event.state);
+    Bson::Document(state).into_relaxed_extjson()
+}

@@ -1,0 +1,209 @@
+//! Who shares the lanes at the moment, as far as one can tell who only reads.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use bson::{Bson, doc};
+use futures::TryStreamExt;
+use mongodb::{Collection, Database};
+
+use super::spelling;
+use crate::{
+    error::{Error, Result},
+    lane::LANES,
+    slots::{COLLECTION, binding, protocol::Document},
+};
+
+/// Everything in the collection of the groups.
+#[derive(Debug)]
+pub(crate) struct Census {
+    groups: BTreeMap<String, Group>,
+    /// By outbox collection, who may pump it.
+    bindings: BTreeMap<String, String>,
+}
+
+/// The replicas that share lanes.
+#[derive(Debug, Default)]
+pub(crate) struct Group {
+    pub(crate) members: Vec<Member>,
+    /// Whether everybody has stood down for the present epoch, so that lanes are owned.
+    pub(crate) is_settled: bool,
+    /// Why the document says nothing to this version.
+    pub(crate) foreign: Option<String>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Member {
+    pub(crate) id: String,
+    /// Whether its beat moved while it was watched.
+    pub(crate) is_alive: bool,
+    /// Whether it has stood down for the present epoch.
+    pub(crate) has_acknowledged: bool,
+    pub(crate) routes: BTreeSet<String>,
+    /// Those it would own for some route once everybody has acknowledged.
+    pub(crate) lanes: Vec<u8>,
+}
+
+type Spelled = BTreeMap<String, Result<Document, String>>;
+
+impl Census {
+    /// Looks twice, one and a half beats apart, where there is somebody to look at.
+    pub(crate) async fn take(database: &Database, beat: Duration) -> Result<Self> {
+        let slots = database.collection(COLLECTION);
+        let (before, bindings) = look(&slots).await?;
+        let is_empty = |group: &Result<Document, _>| {
+            group.as_ref().is_ok_and(|group| group.members.is_empty())
+        };
+        if before.values().all(is_empty) {
+            return Ok(Self::of(&before, before.clone(), bindings));
+        }
+        tokio::time::sleep(beat * 3 / 2).await;
+        let (now, bindings) = look(&slots).await?;
+        Ok(Self::of(&before, now, bindings))
+    }
+
+    /// Looks once: everybody who is there counts as alive.
+    pub(crate) async fn glance(database: &Database) -> Result<Self> {
+        let (now, bindings) = look(&database.collection(COLLECTION)).await?;
+        Ok(Self::of(&Spelled::new(), now, bindings))
+    }
+
+    fn of(before: &Spelled, now: Spelled, bindings: BTreeMap<String, String>) -> Self {
+        let groups = now.into_iter().map(|(id, now)| {
+            let before = before.get(&id).and_then(|before| before.as_ref().ok());
+            (id, Group::of(before, now))
+        });
+        Self {
+            groups: groups.collect(),
+            bindings,
+        }
+    }
+
+    /// Who may pump a collection: `group <id>`, `static slots of <n>`; none: nobody has yet.
+    pub(crate) fn pumped_by(&self, collection: &str) -> Option<&str> {
+        self.bindings.get(collection).map(String::as_str)
+    }
+
+    /// The group that pumps a collection, if there is one.
+    pub(crate) fn group_of(&self, collection: &str) -> Option<&Group> {
+        let id = self.pumped_by(collection)?.strip_prefix("group ")?;
+        self.groups.get(id)
+    }
+}
+
+impl Group {
+    fn of(before: Option<&Document>, now: Result<Document, String>) -> Self {
+        let now = match now {
+            Ok(now) => now,
+            Err(foreign) => {
+                return Self {
+                    foreign: Some(foreign),
+                    ..Self::default()
+                };
+            }
+        };
+        let beat = |id: &str| Some(before?.member(id)?.beat);
+        let members = now.members.iter().map(|member| Member {
+            id: member.id.to_string(),
+            is_alive: beat(&member.id) != Some(member.beat),
+            has_acknowledged: member.seen.as_ref() == Some(&now.epoch),
+            routes: member
+                .routes
+                .iter()
+                .map(|route| route.to_string())
+                .collect(),
+            lanes: lanes(&now, &member.id),
+        });
+        Self {
+            members: members.collect(),
+            is_settled: now.settled(),
+            foreign: None,
+        }
+    }
+
+    /// The member that owns a lane for some route.
+    pub(crate) fn owner(&self, lane: u8) -> Option<&Member> {
+        let mut members = self.members.iter().filter(|_| self.is_settled);
+        members.find(|member| member.lanes.contains(&lane))
+    }
+
+    /// Every route that some member serves.
+    pub(crate) fn routes(&self) -> BTreeSet<&str> {
+        let routes = self.members.iter().flat_map(|member| &member.routes);
+        routes.map(String::as_str).collect()
+    }
+
+    pub(crate) fn alive(&self) -> usize {
+        self.members.iter().filter(|member| member.is_alive).count()
+    }
+}
+
+fn lanes(group: &Document, id: &str) -> Vec<u8> {
+    let routes = group.member(id).map(|member| member.routes.clone());
+    let slots = group.slots(id, &routes.unwrap_or_default());
+    let owned = |lane: &u8| slots.iter().any(|(_, slot)| slot.owns(*lane));
+    (0..LANES).filter(owned).collect()
+}
+
+async fn look(slots: &Collection<bson::Document>) -> Result<(Spelled, BTreeMap<String, String>)> {
+    let asked = async { slots.find(doc! {}).await?.try_collect::<Vec<_>>().await };
+    let found = asked
+        .await
+        .map_err(|error| Error::store("reading who pumps", slots.namespace().to_string(), error))?;
+    let (mut groups, mut bindings) = (Spelled::new(), BTreeMap::new());
+    for document in &found {
+        match document.get("_id") {
+            Some(Bson::String(id)) => {
+                groups.insert(id.clone(), spelling::read(document));
+            }
+            _ => bindings.extend(binding::read(document)),
+        }
+    }
+    Ok((groups, bindings))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slots::protocol::{Epoch, Member as Spoken, PROTOCOL};
+
+    fn epoch(number: u64) -> Epoch {
+        Epoch {
+            number,
+            nonce: "x".into(),
+        }
+    }
+
+    fn group(members: &[(&str, u64, u64)]) -> Document {
+        let member = |&(id, beat, seen): &(&str, u64, u64)| Spoken {
+            id: id.into(),
+            beat,
+            seen: Some(epoch(seen)),
+            routes: std::sync::Arc::new(["amqp/created".into()].into()),
+        };
+        Document {
+            protocol: PROTOCOL,
+            epoch: epoch(2),
+            members: members.iter().map(member).collect(),
+        }
+    }
+
+    #[test]
+    fn a_beat_that_stands_still_is_that_of_a_dead_member() {
+        let before = group(&[("a", 5, 2), ("b", 5, 2)]);
+        let now = group(&[("a", 6, 2), ("b", 5, 2), ("c", 0, 2)]);
+        let group = Group::of(Some(&before), Ok(now));
+        let alive: Vec<bool> = group.members.iter().map(|member| member.is_alive).collect();
+        assert_eq!(alive, [true, false, true]);
+        assert_eq!(group.owner(1).map(|owner| owner.id.as_str()), Some("b"));
+    }
+
+    #[test]
+    fn nobody_owns_a_lane_while_somebody_has_not_let_go() {
+        let group = Group::of(None, Ok(group(&[("a", 5, 2), ("b", 5, 1)])));
+        assert!(!group.is_settled && group.owner(0).is_none());
+        assert_eq!(group.members[0].lanes.len(), 64);
+    }
+}

@@ -1,0 +1,148 @@
+//! What the user of a connection may do, by what the server says of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bson::{Bson, Document, doc};
+use mongodb::Database;
+
+use crate::error::{Error, Result};
+
+/// The privileges of one user.
+#[derive(Debug)]
+pub(crate) struct Rights {
+    database: String,
+    privileges: Vec<Document>,
+}
+
+/// Something that is to be allowed on a collection; on the database where that is empty.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Right {
+    pub(crate) collection: String,
+    pub(crate) action: &'static str,
+}
+
+impl Right {
+    pub(crate) fn all<'a>(
+        collection: &'a str,
+        actions: &'a [&'static str],
+    ) -> impl Iterator<Item = Self> + 'a {
+        actions.iter().map(|action| Self {
+            collection: collection.to_owned(),
+            action,
+        })
+    }
+}
+
+impl Rights {
+    /// Asks the server; none where nobody is asked to authenticate.
+    pub(crate) async fn ask(database: &Database) -> Result<Option<Self>> {
+        let command = doc! { "connectionStatus": 1, "showPrivileges": true };
+        let status = database.run_command(command).await;
+        let status = status.map_err(|error| {
+            Error::store("asking what this user may do", database.name(), error)
+        })?;
+        Ok(Self::read(database.name(), &status))
+    }
+
+    fn read(database: &str, status: &Document) -> Option<Self> {
+        let info = status.get_document("authInfo").ok()?;
+        let users = info.get_array("authenticatedUsers").ok()?;
+        let privileges = info.get_array("authenticatedUserPrivileges").ok()?;
+        let privileges = privileges.iter().filter_map(Bson::as_document);
+        (!users.is_empty()).then(|| Self {
+            database: database.to_owned(),
+            privileges: privileges.cloned().collect(),
+        })
+    }
+
+    /// Those of `wanted` that the user does not have, by collection.
+    pub(crate) fn missing(
+        &self,
+        wanted: impl IntoIterator<Item = Right>,
+    ) -> BTreeMap<String, BTreeSet<&'static str>> {
+        let mut missing: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        for right in wanted.into_iter().filter(|right| !self.has(right)) {
+            missing
+                .entry(right.collection)
+                .or_default()
+                .insert(right.action);
+        }
+        missing
+    }
+
+    fn has(&self, right: &Right) -> bool {
+        self.privileges.iter().any(|privilege| {
+            let resource = privilege.get_document("resource");
+            let actions = privilege.get_array("actions");
+            resource.is_ok_and(|resource| self.covers(resource, &right.collection))
+                && actions.is_ok_and(|actions| {
+                    actions
+                        .iter()
+                        .any(|action| action.as_str() == Some(right.action))
+                })
+        })
+    }
+
+    /// An empty name in a privilege stands for every database, or every collection.
+    fn covers(&self, resource: &Document, collection: &str) -> bool {
+        if resource.get_bool("anyResource").unwrap_or(false) {
+            return true;
+        }
+        let names = |field: &str, name: &str| {
+            resource
+                .get_str(field)
+                .is_ok_and(|named| named.is_empty() || named == name)
+        };
+        names("db", &self.database) && names("collection", collection)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rights(resource: Document, actions: &[&str]) -> Rights {
+        let privilege = doc! { "resource": resource, "actions": actions };
+        let info = doc! { "authenticatedUsers": [{}], "authenticatedUserPrivileges": [privilege] };
+        Rights::read("tea", &doc! { "authInfo": info }).unwrap()
+    }
+
+    #[test]
+    fn who_is_not_asked_to_authenticate_has_no_list() {
+        let info = doc! { "authenticatedUsers": [], "authenticatedUserPrivileges": [] };
+        assert!(Rights::read("tea", &doc! { "authInfo": info }).is_none());
+    }
+
+    #[test]
+    fn what_is_missing_is_named_by_collection() {
+        let rights = rights(doc! { "db": "tea", "collection": "pots" }, &["find"]);
+        let wanted = Right::all("pots", &["find", "update"]).chain(Right::all("", &["find"]));
+        let missing = rights.missing(wanted);
+        assert_eq!(missing["pots"], ["update"].into());
+        assert_eq!(
+            missing[""],
+            ["find"].into(),
+            "the whole database is more than one collection"
+        );
+    }
+
+    #[test]
+    fn an_empty_name_stands_for_all() {
+        let find = || Right::all("pots", &["find"]);
+        for resource in [
+            doc! { "db": "tea", "collection": "" },
+            doc! { "db": "", "collection": "" },
+            doc! { "db": "", "collection": "pots" },
+            doc! { "anyResource": true },
+        ] {
+            assert!(rights(resource, &["find"]).missing(find()).is_empty());
+        }
+        for resource in [
+            doc! { "db": "coffee", "collection": "" },
+            doc! { "db": "tea", "collection": "cups" },
+            doc! { "cluster": true },
+        ] {
+            assert_eq!(rights(resource, &["find"]).missing(find()).len(), 1);
+        }
+    }
+}

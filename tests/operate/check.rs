@@ -1,0 +1,356 @@
+//! `check`: each thing that can be wrong is found, named and given a remedy.
+
+use bson::doc;
+use lapin::{Connection, ConnectionProperties, ExchangeKind};
+use mongodb::Client;
+use toa_outbox::{Component, Label, Outbox, Settings};
+
+use crate::{
+    stage::{Ran, Stage, row, run, with},
+    support::{Mongo, eventually, unique},
+};
+
+pub async fn declare_topic(uri: &str, name: &str) {
+    let connection = Connection::connect(uri, ConnectionProperties::default())
+        .await
+        .unwrap();
+    let channel = connection.create_channel().await.unwrap();
+    let (options, arguments) = (Default::default(), Default::default());
+    let declared = channel.exchange_declare(name.into(), ExchangeKind::Topic, options, arguments);
+    declared.await.unwrap();
+    connection.close(200, "bye".into()).await.unwrap();
+}
+
+/// A prepared collection with one row.
+async fn prepared() -> Stage {
+    let stage = Stage::new().await;
+    stage.run(&["init", &stage.outbox()]).await.ends_with(0);
+    stage.insert([row("x", 1)]).await;
+    stage
+}
+
+#[track_caller]
+fn finds(ran: &Ran, level: &str, text: &str, remedy: &str) {
+    let line = ran.line(text);
+    assert!(line.starts_with(&format!("{level}: ")), "{line}");
+    assert!(line.contains(remedy), "{line}");
+    assert!(!ran.out.contains("hunter2"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn what_is_as_it_should_be_is_no_failure() {
+    let stage = prepared().await;
+    let ran = stage.run(&["check"]).await.ends_with(0);
+    assert!(!ran.out.contains("wrong:"), "{ran:?}");
+    finds(&ran, "ok", "a replica set", "");
+    finds(
+        &ran,
+        "ok",
+        "indexes, validator and rows are as they should be",
+        "",
+    );
+    finds(
+        &ran,
+        "ok",
+        "0 stand as they should, 3 are made with their first message",
+        "",
+    );
+    finds(&ran, "warning", "no replica runs", "toa-outbox run");
+    let levels = stage.run(&["check", "--json"]).await.ends_with(0).json();
+    assert!(
+        levels.iter().all(|finding| finding["level"] != "wrong"),
+        "{levels:?}"
+    );
+    // It made no exchange in looking.
+    let again = stage.run(&["check"]).await.ends_with(0);
+    finds(&again, "ok", "0 stand as they should", "");
+}
+
+#[tokio::test]
+async fn missing_and_different_indexes() {
+    let stage = Stage::new().await;
+    stage.insert([row("x", 1)]).await;
+    let ran = stage.run(&["check"]).await.ends_with(1);
+    finds(
+        &ran,
+        "wrong",
+        "index { lane: 1, pending: 1 } on published: false is missing",
+        "toa-outbox init",
+    );
+    finds(
+        &ran,
+        "warning",
+        "TTL index { publishedAt: 1 } is missing",
+        "toa-outbox init",
+    );
+    finds(&ran, "warning", "no validator", "toa-outbox init");
+    let index = mongodb::IndexModel::builder()
+        .keys(doc! { "lane": 1, "pending": 1 })
+        .build();
+    stage.rows().create_index(index).await.unwrap();
+    let ran = stage.run(&["check"]).await.ends_with(1);
+    finds(
+        &ran,
+        "wrong",
+        "is not the one on published: false alone",
+        "dropIndex",
+    );
+}
+
+#[tokio::test]
+async fn rows_no_pump_can_read_and_routes_nobody_knows() {
+    let stage = Stage::new().await;
+    stage
+        .insert([
+            row("fine", 1),
+            with(row("stray", 1), "lane", 128),
+            with(row("late", 1), "pending", "now"),
+            with(
+                row("owing", 1),
+                "outstanding",
+                vec!["amqp/created", "amqp/boiled"],
+            ),
+        ])
+        .await;
+    let ran = stage.run(&["check"]).await.ends_with(1);
+    finds(
+        &ran,
+        "wrong",
+        "2 rows that no pump can read",
+        "list --unreadable",
+    );
+    assert!(
+        ran.line("no pump can read").contains("row stray: lane"),
+        "{ran:?}"
+    );
+    finds(&ran, "wrong", "1 rows owe amqp/boiled", "declare its label");
+}
+
+#[tokio::test]
+async fn exchanges_of_another_type() {
+    let stage = prepared().await;
+    declare_topic(&stage.amqp, &stage.exchange("created")).await;
+    let ran = stage.run(&["check"]).await.ends_with(1);
+    finds(&ran, "wrong", &stage.exchange("created"), "durable fanout");
+    finds(&ran, "ok", "0 stand as they should, 2 are made", "");
+}
+
+#[tokio::test]
+async fn a_broker_that_does_not_take_us() {
+    let mut stage = prepared().await;
+    let host = stage
+        .amqp
+        .split_once('@')
+        .unwrap()
+        .1
+        .split_once('/')
+        .unwrap()
+        .0
+        .to_owned();
+    for (uri, remedy) in [
+        (
+            "amqp://me:hunter2@127.0.0.1:1".to_owned(),
+            "check that the broker runs",
+        ),
+        (
+            format!("amqp://me:hunter2@{host}"),
+            "check user and password",
+        ),
+        (
+            format!("amqp://guest:guest@{host}/nowhere"),
+            "check the virtual host",
+        ),
+    ] {
+        stage.amqp = uri;
+        let ran = stage.run(&["check"]).await.ends_with(1);
+        finds(&ran, "wrong", "amqp://127.0.0.1", remedy);
+    }
+    stage.amqp = String::new();
+    let ran = stage.run(&["check"]).await.ends_with(1);
+    finds(
+        &ran,
+        "wrong",
+        "nothing says where messages go",
+        "TOA_OUTBOX_AMQP",
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_answer() {
+    let mut stage = Stage::new().await;
+    stage.mongodb = "mongodb://me:hunter2@127.0.0.1:1/?serverSelectionTimeoutMS=500".into();
+    let ran = stage.run(&["check"]).await.ends_with(1);
+    finds(
+        &ran,
+        "wrong",
+        "asking what kind of server",
+        "check the connection string",
+    );
+}
+
+#[tokio::test]
+async fn a_standalone_server() {
+    let mongo = Mongo::standalone().await;
+    let stage = Stage::on(&mongo.uri(), "").await;
+    let ran = stage.run(&["check"]).await.ends_with(1);
+    finds(&ran, "wrong", "standalone", "--replSet");
+}
+
+#[tokio::test]
+async fn missing_privileges_by_name() {
+    let mongo = Mongo::standalone_with(&["--auth"]).await;
+    let (user, password) = ("root", "hunter2");
+    let root = doc! { "createUser": user, "pwd": password, "roles": ["root"] };
+    mongo.admin(root).await.unwrap();
+    let uri = |user: &str| {
+        let uri = mongo
+            .uri()
+            .replace("mongodb://", &format!("mongodb://{user}:{password}@"));
+        format!("{uri}&authSource=admin")
+    };
+    let stage = Stage::on(&uri(user), "").await;
+    stage.run(&["init", &stage.outbox()]).await.ends_with(0);
+    let ran = stage.run(&["check"]).await;
+    finds(&ran, "ok", "all that is needed", "");
+
+    let admin = Client::with_uri_str(uri(user))
+        .await
+        .unwrap()
+        .database("admin");
+    let on = |collection: &str, actions: &[&str]| {
+        let resource = doc! { "db": &stage.namespace, "collection": collection };
+        doc! { "resource": resource, "actions": actions.to_vec() }
+    };
+    let privileges = vec![
+        on("", &["find", "listCollections"]),
+        on(&stage.outbox(), &["find"]),
+        on("outbox_slots", &["find", "update"]),
+    ];
+    let role = doc! { "createRole": "few", "privileges": privileges, "roles": [] };
+    admin.run_command(role).await.unwrap();
+    let few = doc! { "createUser": "few", "pwd": password, "roles": ["few"] };
+    admin.run_command(few).await.unwrap();
+    let stage = Stage {
+        mongodb: uri("few"),
+        ..stage
+    };
+    let ran = stage.run(&["check"]).await.ends_with(1);
+    finds(
+        &ran,
+        "wrong",
+        &format!("lacks changeStream on the database {}", stage.namespace),
+        "grantPrivilegesToRole",
+    );
+    finds(
+        &ran,
+        "wrong",
+        &format!("lacks update on {}.{}", stage.namespace, stage.outbox()),
+        "actions: [\"update\"]",
+    );
+    finds(&ran, "wrong", "lacks insert on", "outbox_slots");
+    finds(
+        &ran,
+        "warning",
+        "lacks collMod, createCollection, createIndex",
+        "toa-outbox init",
+    );
+
+    let stage = Stage {
+        mongodb: uri("nobody"),
+        ..stage
+    };
+    let ran = stage.run(&["check"]).await.ends_with(1);
+    finds(&ran, "wrong", "mongodb:", "user and password");
+}
+
+#[tokio::test]
+async fn replicas_that_are_gone_and_settings_that_contradict_them() {
+    let stage = prepared().await;
+    stage.group(&[("gone", &["amqp/created"])]).await;
+    let ran = stage.run(&["check"]).await.ends_with(1);
+    finds(
+        &ran,
+        "wrong",
+        "none of its 1 members is alive",
+        "start a replica",
+    );
+
+    let mut fixed = stage.command(&["check"]);
+    fixed.env("TOA_OUTBOX_SLOT", "0/2");
+    let ran = run(fixed).await.ends_with(1);
+    finds(
+        &ran,
+        "wrong",
+        "(static slots of 2) would stand by",
+        "deleteOne",
+    );
+}
+
+#[tokio::test]
+async fn replicas_that_live_and_one_that_does_not() {
+    let stage = Stage::new().await;
+    let settings = Settings {
+        amqp: vec![stage.amqp.clone()],
+        beat: std::time::Duration::from_millis(300),
+        ..Settings::default()
+    };
+    let pots = Component::new(&stage.namespace, "pots").labels(Label::system());
+    let pots = Outbox::open(&stage.database, pots, settings).await.unwrap();
+    eventually(
+        std::time::Duration::from_secs(30),
+        "it is a member",
+        async || {
+            let ran = stage.run(&["check"]).await;
+            ran.out.contains("ok: group") && ran.out.contains("1 of 1 members are alive")
+        },
+    )
+    .await;
+    let member = doc! { "id": "gone", "beat": 1_i64, "routes": ["amqp/created"] };
+    let group = doc! { "members.0": { "$exists": true } };
+    // Its beat is a long one to come: nobody evicts it while it is looked at.
+    let joined = stage
+        .slots()
+        .update_one(group, doc! { "$push": { "members": member } })
+        .await
+        .unwrap();
+    assert_eq!(joined.modified_count, 1);
+    let ran = stage.run(&["check"]).await;
+    assert!(
+        ran.out.contains("gone is silent") || ran.out.contains("1 of 1 members"),
+        "{ran:?}"
+    );
+    pots.shutdown().await;
+}
+
+#[tokio::test]
+async fn clocks_that_differ() {
+    let stage = prepared().await;
+    let mut command = stage.command(&["check"]);
+    command
+        .env(
+            "LD_PRELOAD",
+            "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1",
+        )
+        .env("FAKETIME", "+60s")
+        .env("DONT_FAKE_MONOTONIC", "1")
+        .env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    let ran = run(command).await.ends_with(0);
+    finds(&ran, "warning", "clock: the server's is -6", "NTP");
+}
+
+#[tokio::test]
+async fn an_empty_database() {
+    let stage = Stage::new().await;
+    let ran = stage.run(&["check"]).await.ends_with(0);
+    finds(
+        &ran,
+        "warning",
+        "there is no outbox collection",
+        "toa-outbox init",
+    );
+    let ran = stage
+        .run(&["check", "--component", &unique("x")])
+        .await
+        .ends_with(2);
+    assert!(ran.err.contains("--component"), "{ran:?}");
+}

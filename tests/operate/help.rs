@@ -1,0 +1,64 @@
+//! What the program says of itself.
+
+use crate::stage::{Ran, run};
+
+async fn toa_outbox(args: &[&str]) -> Ran {
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_toa-outbox"));
+    command.args(args);
+    run(command).await
+}
+
+#[tokio::test]
+async fn every_command_has_an_example_and_the_exit_codes_are_told() {
+    let help = toa_outbox(&["--help"]).await.ends_with(0);
+    assert!(help.out.contains("Exit codes:"), "{help:?}");
+    for command in [
+        "init",
+        "check",
+        "status",
+        "list",
+        "show",
+        "publish",
+        "tail",
+        "completions",
+    ] {
+        assert!(
+            help.out.contains(&format!("\n  {command} ")),
+            "{command}: {help:?}"
+        );
+        let help = toa_outbox(&[command, "--help"]).await.ends_with(0);
+        assert!(help.out.contains("Example:\n  toa-outbox"), "{help:?}");
+    }
+}
+
+#[tokio::test]
+async fn shells_can_complete() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let script = toa_outbox(&["completions", shell]).await.ends_with(0);
+        assert!(
+            script.out.contains("toa-outbox") && script.out.contains("publish"),
+            "{shell}"
+        );
+    }
+    toa_outbox(&["completions", "cmd"]).await.ends_with(2);
+}
+
+#[tokio::test]
+async fn wrong_arguments_are_named() {
+    for (args, text) in [
+        (
+            &["list", "--where", "{lane: 1}"][..],
+            "expected a MongoDB filter",
+        ),
+        (&["list", "--older-than", "5"], "such as 5m"),
+        (&["list", "--lane", "128"], "128"),
+        (&["list", "--all", "--published"], "cannot be used with"),
+        (&["publish"], "required"),
+        (&["publish", "--where", "{}"], "--yes"),
+        (&["publish", "x", "--where", "{}"], "cannot be used with"),
+        (&["status"], "TOA_OUTBOX_MONGODB"),
+    ] {
+        let ran = toa_outbox(args).await.ends_with(2);
+        assert!(ran.err.contains(text), "{args:?}: {ran:?}");
+    }
+}

@@ -1,0 +1,69 @@
+//! `init --dry-run`: what would be done, and nothing of it is.
+
+use bson::doc;
+
+use crate::stage::{Stage, row};
+
+#[tokio::test]
+async fn a_dry_run_says_what_it_would_do_and_does_nothing() {
+    let stage = Stage::new().await;
+    let dry = async |args: &[&str]| stage.run(&[&["init", "--dry-run"], args].concat()).await;
+    let outbox = stage.outbox();
+
+    let would = dry(&[&outbox]).await.ends_with(0);
+    assert!(would.line(&outbox).contains("would create the collection"));
+    assert!(
+        stage
+            .database
+            .list_collection_names()
+            .await
+            .unwrap()
+            .is_empty()
+    );
+
+    stage.insert([row("x", 0)]).await;
+    let would = dry(&[]).await.ends_with(0);
+    would.line("would create the index { lane: 1, pending: 1 }");
+    would.line("would create the TTL index { publishedAt: 1 } of 86400 s");
+    would.line("would install the validator");
+    let would = dry(&["--json"]).await.ends_with(0).json();
+    assert_eq!(would[0]["work"].as_array().unwrap().len(), 3);
+    assert_eq!(would[0]["done"], false);
+
+    stage.run(&["init"]).await.ends_with(0).line("ready");
+    assert!(
+        dry(&[])
+            .await
+            .ends_with(0)
+            .line(&outbox)
+            .ends_with("nothing to do")
+    );
+    let mut hour = stage.command(&["init", "--dry-run"]);
+    hour.env("TOA_OUTBOX_RETENTION", "3600");
+    crate::stage::run(hour)
+        .await
+        .ends_with(0)
+        .line("would set the expiry of { publishedAt: 1 } to 3600 s");
+    assert_eq!(stage.rows().list_index_names().await.unwrap().len(), 3);
+}
+
+#[tokio::test]
+async fn without_anything_to_prepare_it_says_what_to_name() {
+    let stage = Stage::new().await;
+    let ran = stage.run(&["init"]).await.ends_with(1);
+    assert!(
+        ran.err.contains("name one, such as tea_pots_outbox"),
+        "{ran:?}"
+    );
+    stage.insert([row("x", 0)]).await;
+    let ran = stage
+        .run(&["init", "--component", "tea.cups"])
+        .await
+        .ends_with(2);
+    assert!(ran.err.contains(&stage.component()), "{ran:?}");
+    stage
+        .database
+        .run_command(doc! { "dropDatabase": 1 })
+        .await
+        .unwrap();
+}

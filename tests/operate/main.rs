@@ -1,0 +1,12 @@
+//! The operator's tool: the real program against real servers.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod check;
+mod help;
+mod init;
+mod look;
+mod publish;
+mod stage;
+mod tail;
