@@ -20,6 +20,7 @@ mod pipe;
 mod quarantine;
 mod rounds;
 mod session;
+mod tls;
 
 use std::{
     sync::{Arc, Mutex},
@@ -35,6 +36,7 @@ use crate::{config::Settings, error::Result, report::Reports};
 use link::Link;
 use quarantine::Quarantine;
 use session::Session;
+use tls::Certificates;
 
 pub(crate) use link::Node;
 
@@ -53,6 +55,7 @@ pub struct Amqp {
 
 struct Shared {
     nodes: Vec<Node>,
+    certificates: Certificates,
     tuning: Tuning,
     cap: Cap,
     /// Outlives a connection: the client may break it in answering a channel that is closed.
@@ -70,8 +73,11 @@ struct Tuning {
 impl Amqp {
     /// The handle, and the loop that keeps the connection until the last handle is dropped.
     pub(crate) fn new(settings: &Settings) -> Result<(Self, impl Future<Output = ()> + use<>)> {
+        let nodes = Node::list(&settings.amqp)?;
+        let is_secure = nodes.iter().any(Node::is_secure);
         let shared = Arc::new(Shared {
-            nodes: Node::list(&settings.amqp)?,
+            nodes,
+            certificates: Certificates::new(settings, is_secure)?,
             tuning: Tuning {
                 interval: settings.interval,
                 confirm_timeout: settings.confirm_timeout,
@@ -184,7 +190,7 @@ impl Shared {
         let mut reports = Reports::default();
         loop {
             for node in &self.nodes {
-                let error = match Link::open(node).await {
+                let error = match Link::open(node, &self.certificates).await {
                     Ok(link) => return link,
                     Err(error) => error,
                 };

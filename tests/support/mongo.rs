@@ -21,12 +21,14 @@ pub(super) const START: Duration = Duration::from_secs(60);
 pub struct Mongo {
     leash: Leash,
     port: u16,
+    /// What a client has to say of TLS, as options of a URI.
+    tls: String,
 }
 
 impl Mongo {
     /// A server that is no replica set: no transactions, no change streams.
     pub async fn standalone() -> Self {
-        let mongo = Self::start(&[]).await;
+        let mongo = Self::start(&[], "").await;
         mongo.answers(|_| true).await;
         mongo
     }
@@ -38,7 +40,8 @@ impl Mongo {
 
     /// Leads to this server alone.
     pub fn uri(&self) -> String {
-        format!("mongodb://127.0.0.1:{}/?directConnection=true", self.port)
+        let (port, tls) = (self.port, &self.tls);
+        format!("mongodb://127.0.0.1:{port}/?directConnection=true{tls}")
     }
 
     /// A client of the calling test's runtime.
@@ -93,7 +96,7 @@ impl Mongo {
         answer.unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()))
     }
 
-    pub(super) async fn start(args: &[&str]) -> Self {
+    pub(super) async fn start(args: &[&str], tls: &str) -> Self {
         let folder = leash::folder();
         let data = folder.join("data");
         fs::create_dir(&data).expect("a data folder");
@@ -105,6 +108,7 @@ impl Mongo {
         Self {
             leash: Leash::hold(folder, command).await,
             port,
+            tls: tls.to_owned(),
         }
     }
 
