@@ -17,6 +17,8 @@
 //! tell them, and to wait for at most the grace. Only then is the seat among the replicas given up: nobody
 //! else sends what is still being sent here. A loop that dies takes the others with it in the same way.
 
+#[cfg(feature = "sidecar")]
+pub(crate) mod backlog;
 mod fitness;
 mod handover;
 pub(crate) mod ledger;
@@ -102,6 +104,7 @@ impl Relay {
         let lanes = seat.ownership.clone();
         let ledger = Ledger::new(settings.inflight as usize * REMEMBERED);
         let nudge = Arc::new(Notify::new());
+        let meters = routes.meters();
         let (marks, inbox) = mpsc::unbounded_channel();
         let (publisher, publishing) = publisher::publisher(Parts {
             ledger: ledger.clone(),
@@ -111,6 +114,7 @@ impl Relay {
             routes: routes.clone(),
             marks,
             nudge: nudge.clone(),
+            meters: meters.clone(),
         });
         let cycle = Arc::new(Mutex::new(Cycle {
             store: store.clone(),
@@ -122,6 +126,7 @@ impl Relay {
             batch: settings.batch,
             malformed: Reports::default(),
             first: 0,
+            meters: meters.clone(),
         }));
         let pump = Pump {
             cycle: cycle.clone(),
@@ -139,6 +144,7 @@ impl Relay {
             linger: (settings.interval / 10).min(LONGEST_LINGER),
             others: seat.others,
             hurry: is_hurried,
+            meters,
         };
         let fitness = Fitness {
             ledger: ledger.clone(),

@@ -1,5 +1,7 @@
 //! Every query on the outbox collection. Only this file and its parts know how a row is spelled.
 
+#[cfg(feature = "sidecar")]
+mod backlog;
 mod codec;
 #[cfg(feature = "sidecar")]
 mod discover;

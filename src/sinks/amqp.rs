@@ -12,6 +12,7 @@
 //! The client's own recovery is not used: a connection that ends resolves everything on it as not
 //! sent, and the next one begins anew. *Sent* means an ack whose message was not returned.
 
+mod beacon;
 mod envelope;
 mod exchanges;
 mod link;
@@ -33,11 +34,13 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Cap, Message, Pace, Verdict};
 use crate::{config::Settings, error::Result, report::Reports};
+use beacon::Beacon;
 use link::Link;
 use quarantine::Quarantine;
 use session::Session;
 use tls::Certificates;
 
+pub(crate) use beacon::Broker;
 pub(crate) use link::Node;
 
 /// The least time from one connection to the next: a connection the broker keeps ending is not a loop.
@@ -61,6 +64,7 @@ struct Shared {
     /// Outlives a connection: the client may break it in answering a channel that is closed.
     quarantine: Arc<Mutex<Quarantine>>,
     session: watch::Sender<Option<Arc<Session>>>,
+    beacon: Arc<Beacon>,
 }
 
 /// What a session needs to know of the settings.
@@ -85,6 +89,7 @@ impl Amqp {
             cap: Cap::new(settings.inflight),
             quarantine: Arc::default(),
             session: watch::Sender::new(None),
+            beacon: Arc::new(Beacon::new()),
         });
         let stop = CancellationToken::new();
         let amqp = Self {
@@ -108,6 +113,11 @@ impl Amqp {
             .subscribe()
             .wait_for(Option::is_some)
             .await;
+    }
+
+    /// How the connection is; it is not up before it says so.
+    pub(crate) fn state(&self) -> watch::Receiver<Broker> {
+        self.shared.beacon.state()
     }
 
     /// Tells each time a connection is there again.
@@ -162,12 +172,15 @@ impl Shared {
             };
             let address = link.address().to_owned();
             tracing::info!(address, "connected to the broker");
-            let session = Arc::new(Session::new(link, self.tuning, self.quarantine.clone()));
+            let (quarantine, beacon) = (self.quarantine.clone(), self.beacon.clone());
+            let session = Arc::new(Session::new(link, self.tuning, quarantine, beacon));
+            self.beacon.up();
             self.session.send_replace(Some(session.clone()));
             let again = Instant::now() + PACE;
             let ended = session.run(&stop).await;
             self.session.send_replace(None);
             session.cut();
+            self.beacon.away(ended.clone());
             if stop.is_cancelled() {
                 return;
             }
@@ -195,6 +208,7 @@ impl Shared {
                     Err(error) => error,
                 };
                 let address = node.address();
+                self.beacon.away(format!("{address}: {error}"));
                 // By its cause, so that one that takes another's place is not kept quiet.
                 reports.first(&format!("{address}: {error}"), |times| {
                     tracing::warn!(address, %error, times, "cannot connect to the broker, trying on");

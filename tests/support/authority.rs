@@ -8,6 +8,8 @@ use rcgen::{
 };
 use tempfile::TempDir;
 
+use super::unique;
+
 /// Signs certificates and keeps them as PEM files.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
@@ -26,7 +28,7 @@ pub struct Identity {
 impl Authority {
     /// One that nobody knows yet.
     pub fn new() -> Self {
-        let mut params = named("an authority", &[]);
+        let mut params = named(&unique("authority"), &[]);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let key = KeyPair::generate().expect("a key");
         let issuer = CertifiedIssuer::self_signed(params, key).expect("an authority");

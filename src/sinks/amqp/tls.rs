@@ -156,8 +156,11 @@ pub(crate) enum Fault {
     Stranger(rustls::Error),
     #[error("{0}; connect by a name its certificate is for")]
     Misnamed(rustls::Error),
-    #[error("{0}; renew the broker's certificate, or set the clock")]
-    Expired(rustls::Error),
+    /// Without the time it is now, which would make each attempt another fault.
+    #[error("the broker's certificate has expired; renew it, or set the clock")]
+    Expired,
+    #[error("the broker's certificate is not valid yet; set the clock")]
+    Early,
     #[error("{0}; mend the broker's certificate")]
     Broken(rustls::Error),
     #[error(
@@ -175,13 +178,16 @@ impl Fault {
         let fault = match error {
             rustls::Error::InvalidMessage(_) => return None,
             rustls::Error::InvalidCertificate(problem) => match problem {
-                CertificateError::UnknownIssuer => Self::Stranger,
+                // The latter, if an authority of the same name is believed.
+                CertificateError::UnknownIssuer | CertificateError::BadSignature => Self::Stranger,
                 CertificateError::NotValidForName
                 | CertificateError::NotValidForNameContext { .. } => Self::Misnamed,
-                CertificateError::Expired
-                | CertificateError::ExpiredContext { .. }
-                | CertificateError::NotValidYet
-                | CertificateError::NotValidYetContext { .. } => Self::Expired,
+                CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                    return Some(Self::Expired);
+                }
+                CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                    return Some(Self::Early);
+                }
                 _ => Self::Broken,
             },
             rustls::Error::AlertReceived(alert) => match alert {
