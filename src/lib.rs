@@ -44,6 +44,8 @@ mod clock;
 mod component;
 mod config;
 mod error;
+#[cfg(feature = "sidecar")]
+mod health;
 mod label;
 mod lane;
 mod metrics;

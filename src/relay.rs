@@ -21,6 +21,8 @@
 //! tell them, and to wait for at most the grace. Only then is the seat among the replicas given up: nobody
 //! else sends what is still being sent here. A loop that dies takes the others with it in the same way.
 
+#[cfg(feature = "sidecar")]
+pub(crate) mod backlog;
 mod fitness;
 mod handover;
 pub(crate) mod ledger;
@@ -56,11 +58,16 @@ use lifetime::Lifetime;
 use line::{Line, Lines};
 #[cfg(feature = "sidecar")]
 use {
-    crate::report::Reports, futures::FutureExt, mongodb::Database, tail::Tail, tokio::sync::Notify,
+    crate::report::Reports, backlog::Watch, futures::FutureExt, mongodb::Database, tail::Tail,
+    tokio::sync::Notify,
 };
 
 /// How long nothing may be marked before the lanes are left to others: a few cycles, and longer than an election.
 const LEAST_PATIENCE: Duration = Duration::from_secs(30);
+
+/// The least time from one look at what waits to the next.
+#[cfg(feature = "sidecar")]
+const LEAST_WATCH: Duration = Duration::from_secs(5);
 
 /// The running loops of one process. Dropped, they are told to stop and drain by themselves.
 pub(crate) struct Relay {
@@ -72,6 +79,8 @@ pub(crate) struct Relay {
     tasks: mpsc::UnboundedSender<BoxFuture<'static, ()>>,
     is_hurried: watch::Receiver<bool>,
     stop: CancellationToken,
+    /// Cancelled when a loop died; the others stop then, in good order.
+    pub(crate) dead: CancellationToken,
     _dropped: DropGuard,
     /// Everything that runs.
     all: Mutex<JoinHandle<Left>>,
@@ -100,6 +109,7 @@ impl Relay {
     pub(crate) fn start(settings: &Settings, seat: Seat, sink: &Amqp) -> Self {
         let lines = Lines::default();
         let (stop, over) = (CancellationToken::new(), CancellationToken::new());
+        let dead = CancellationToken::new();
         let (hurry, is_hurried) = watch::channel(false);
         let (tasks, more) = mpsc::unbounded_channel();
         let fitness = Fitness {
@@ -126,6 +136,7 @@ impl Relay {
             more,
             place,
             stop: stop.clone(),
+            dead: dead.clone(),
             over,
             leave: seat.leave,
             lines: lines.clone(),
@@ -141,6 +152,7 @@ impl Relay {
             is_hurried,
             _dropped: stop.clone().drop_guard(),
             stop,
+            dead,
             all: Mutex::new(tokio::spawn(lifetime.run())),
             left: OnceCell::new(),
         }
@@ -189,6 +201,24 @@ impl Relay {
             reports: Reports::default(),
         };
         self.run(tail.run(self.stop.clone()).boxed());
+    }
+
+    /// Tells the metrics how much waits in the collection of this line, as long as it runs.
+    #[cfg(feature = "sidecar")]
+    pub(crate) fn watch(&self, line: &Line) {
+        let watch = Watch {
+            store: line.store.clone(),
+            meters: line.meters.clone(),
+            every: self.settings.interval.max(LEAST_WATCH),
+            reports: Reports::default(),
+        };
+        self.run(watch.run(self.stop.clone()).boxed());
+    }
+
+    /// Told when lanes come or go.
+    #[cfg(feature = "sidecar")]
+    pub(crate) fn assigned(&self) -> watch::Receiver<u64> {
+        self.desk.assigned()
     }
 
     fn run(&self, task: BoxFuture<'static, ()>) {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::{
     clock::Term,
     label::{Encoding, Label},
+    metrics::Meters,
     row::Row,
     sinks::{Message, Route},
 };
@@ -91,6 +92,12 @@ impl Routes {
         let mut whole = RouteSet::default();
         (0..self.all.len()).for_each(|index| whole.insert(index));
         whole
+    }
+
+    /// Handles for what becomes of their messages, the labels numbered as the routes are.
+    pub(crate) fn meters(&self) -> Meters {
+        let component = self.all.first().map_or("", |first| &first.route.component);
+        Meters::new(component, self.all.iter().map(|route| route.label.name()))
     }
 
     /// The names of the routes in `done`.

@@ -14,7 +14,8 @@ use crate::{
     component::Component,
     config::Settings,
     error::{Error, Result, UNAUTHORIZED, code},
-    relay::{Relay, ledger::Left, line::Lines},
+    health::{Health, Share},
+    relay::{Relay, ledger::Left},
     report::Reports,
     routes::Routes,
     sinks::amqp::Amqp,
@@ -36,6 +37,8 @@ pub(crate) struct Sidecar {
     settings: Settings,
     /// Whether every outbox collection is followed, and not only what was declared.
     all: bool,
+    /// Whether someone reads the metrics.
+    is_watched: bool,
     relay: Relay,
     /// Told when a row comes of a collection that is not known.
     unknown: Arc<Notify>,
@@ -53,6 +56,7 @@ impl Sidecar {
         declared: Vec<Component>,
         settings: Settings,
         sink: &Amqp,
+        is_watched: bool,
     ) -> Result<Self> {
         settings.check("settings")?;
         check(database, &settings).await?;
@@ -61,6 +65,7 @@ impl Sidecar {
         let sidecar = Self {
             database: database.clone(),
             all,
+            is_watched,
             relay: Relay::start(&settings, seat, sink),
             unknown: Arc::default(),
             settings,
@@ -102,7 +107,7 @@ impl Sidecar {
         if !self.all {
             return Ok(());
         }
-        let lines = self.lines().all();
+        let lines = self.relay.lines().all();
         let known: HashSet<&str> = lines.iter().map(|line| line.store.collection()).collect();
         let mut new = components(&self.database).await?;
         new.retain(|component| !known.contains(component.rows().as_str()));
@@ -112,9 +117,28 @@ impl Sidecar {
         }
     }
 
-    /// What is followed.
-    pub(crate) fn lines(&self) -> &Lines {
-        self.relay.lines()
+    /// Tells how many lanes are owned, whenever that changes; until a loop died, whose end is that of all.
+    pub(crate) async fn tell(&self, health: &Health) {
+        let mut assigned = self.relay.assigned();
+        loop {
+            assigned.mark_unchanged();
+            let lines = self.relay.lines().all();
+            let lanes = lines
+                .iter()
+                .map(|line| line.lanes.lanes().list().len())
+                .max();
+            health.lanes(match lanes {
+                Some(0) => {
+                    Share::None("not agreed with the other replicas; the log says why".into())
+                }
+                Some(lanes) => Share::Owns(lanes),
+                None => Share::None("there is no outbox collection yet".into()),
+            });
+            tokio::select! {
+                Ok(()) = assigned.changed() => {}
+                () = self.relay.dead.cancelled() => return health.died("a loop of the relay"),
+            }
+        }
     }
 
     /// See [`Outbox::shutdown`](crate::Outbox::shutdown).
@@ -146,7 +170,10 @@ impl Sidecar {
             let (count, names) = (names.len(), names.join(" "));
             tracing::info!(count, "follows outbox collections: {names}");
         }
-        self.relay.take_up(followed).await;
+        let lines = self.relay.take_up(followed).await;
+        if self.is_watched {
+            lines.iter().for_each(|line| self.relay.watch(line));
+        }
         Ok(())
     }
 

@@ -14,6 +14,8 @@ pub(crate) mod rights;
 pub(crate) mod server;
 #[cfg(feature = "sidecar")]
 pub(crate) mod survey;
+#[cfg(feature = "sidecar")]
+mod waiting;
 
 use std::{future::IntoFuture, time::Duration};
 

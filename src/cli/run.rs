@@ -1,20 +1,35 @@
 //! `run`: the sidecar.
 
 use clap::Args;
-use futures::future::select_all;
-use tokio::signal::unix::{Signal, SignalKind, signal};
+use futures::{FutureExt, future::BoxFuture, future::select_all, join};
+use metrics_exporter_prometheus::PrometheusHandle;
+use tokio::{
+    net::TcpListener,
+    signal::unix::{Signal, SignalKind, signal},
+};
 use tokio_util::sync::CancellationToken;
 
-use super::{failure::Outcome, log, options::Options};
-use crate::{Amqp, sidecar::Sidecar};
+use super::{
+    failure::{Failure, Outcome},
+    log,
+    options::{Configuration, Options},
+};
+use crate::{
+    Amqp,
+    health::{self, Health, pulse},
+    metrics::prometheus,
+    sidecar::Sidecar,
+};
 
 /// Publish the rows of services that write them themselves, until it is told to stop.
 ///
-/// Follows every outbox collection of the database, new ones as they appear; where components are declared, those.
-/// SIGTERM and SIGINT stop it: what is in flight is waited for, at most 10 s. A second signal ends it at once.
-///
-/// Example: toa-outbox run --mongodb 'mongodb://localhost/tea?replicaSet=rs0' --amqp amqp://localhost
+/// Follows every outbox collection of the database, new ones as they appear; where components are declared in the
+/// configuration file, those. SIGTERM and SIGINT stop it: what is in flight is waited for, at most 10 s. A second
+/// signal ends it at once.
 #[derive(Args)]
+#[command(after_help = "Examples:
+  toa-outbox run --mongodb 'mongodb://localhost/tea?replicaSet=rs0' --amqp amqp://localhost
+  toa-outbox run --config toa-outbox.toml --listen 9464 --log json")]
 pub(super) struct Run {}
 
 impl Run {
@@ -22,27 +37,106 @@ impl Run {
         let mut signals = Signals::new();
         let configuration = options.configuration()?;
         log::show(configuration.log, &configuration.log_level);
-        let database = configuration.database().await?;
+        // First of all: handles of metrics that were made before it count nothing.
+        let shown = Shown::open(&configuration).await?;
         let sink = Amqp::start(&configuration.settings)?;
-        let open = Sidecar::open(
-            &database,
-            configuration.components,
-            configuration.settings,
-            &sink,
-        );
+        let health = Health::new(sink.state());
+        let over = CancellationToken::new();
+        let showing = shown.map(|shown| shown.run(&health, &over));
+        let is_watched = showing.is_some();
+        let work = work(configuration, &sink, &health, &mut signals, is_watched);
+        let work = async {
+            let worked = work.await;
+            over.cancel();
+            worked
+        };
+        join!(work, async {
+            if let Some(showing) = showing {
+                showing.await;
+            }
+        })
+        .0
+    }
+}
+
+/// From the first look at the database to the last mark.
+async fn work(
+    configuration: Configuration,
+    sink: &Amqp,
+    health: &Health,
+    signals: &mut Signals,
+    is_watched: bool,
+) -> Outcome {
+    let database = tokio::select! {
+        database = configuration.database() => database?,
+        () = signals.next() => return Ok(()),
+    };
+    let over = CancellationToken::new();
+    let _last = over.clone().drop_guard();
+    let asking = pulse(database.clone(), health.clone(), over);
+    let work = async {
+        let (declared, settings) = (configuration.components, configuration.settings);
+        let open = Sidecar::open(&database, declared, settings, sink, is_watched);
         let sidecar = tokio::select! {
             open = open => open?,
             () = signals.next() => return Ok(()),
         };
-        let stop = CancellationToken::new();
-        tokio::select! {
-            () = sidecar.run(&stop) => {}
-            () = signals.next() => tracing::info!("stopping; a second signal ends it at once"),
+        publish(&sidecar, health, signals).await
+    };
+    tokio::select! {
+        worked = work => worked,
+        // Not before it is told to.
+        () = asking => Ok(()),
+    }
+}
+
+/// Runs it until it is told to stop, and drains it.
+async fn publish(sidecar: &Sidecar, health: &Health, signals: &mut Signals) -> Outcome {
+    let stop = CancellationToken::new();
+    let ended = tokio::select! {
+        () = sidecar.run(&stop) => Ok(()),
+        () = sidecar.tell(health) => Err(Failure::Because(
+            "a loop of the relay died, the log says how; rows are left to other replicas and to the next start".into(),
+        )),
+        () = signals.next() => {
+            tracing::info!("stopping; a second signal ends it at once");
+            Ok(())
         }
-        tokio::select! {
-            _ = sidecar.shutdown() => Ok(()),
-            _ = signals.next() => std::process::exit(1),
+    };
+    health.draining();
+    tokio::select! {
+        _ = sidecar.shutdown() => ended,
+        () = signals.next() => Err(Failure::Because("ended by a second signal".into())),
+    }
+}
+
+/// What is shown over HTTP.
+struct Shown {
+    listener: TcpListener,
+    metrics: PrometheusHandle,
+}
+
+impl Shown {
+    async fn open(configuration: &Configuration) -> Result<Option<Self>, Failure> {
+        let Some(address) = configuration.listen else {
+            return Ok(None);
+        };
+        let listener = health::listen(address).await?;
+        let failed = |error: &dyn std::fmt::Display| {
+            Failure::Because(format!("setting up metrics: {error}"))
+        };
+        let recorder = prometheus::recorder().map_err(|error| failed(&error))?;
+        let metrics = recorder.handle();
+        metrics::set_global_recorder(recorder).map_err(|error| failed(&error))?;
+        prometheus::describe();
+        if let Ok(address) = listener.local_addr() {
+            tracing::info!(%address, "shows /livez, /readyz and /metrics");
         }
+        Ok(Some(Self { listener, metrics }))
+    }
+
+    fn run(self, health: &Health, over: &CancellationToken) -> BoxFuture<'static, ()> {
+        health::serve(self.listener, health.clone(), self.metrics, over.clone()).boxed()
     }
 }
 

@@ -24,6 +24,8 @@ pub(crate) struct Lifetime {
     /// What keeps the seat among the replicas; it ends after `leave`.
     pub(crate) place: JoinSet<()>,
     pub(crate) stop: CancellationToken,
+    /// Cancelled when a loop died.
+    pub(crate) dead: CancellationToken,
     /// Cancelled when the work has ended.
     pub(crate) over: CancellationToken,
     pub(crate) leave: CancellationToken,
@@ -64,11 +66,11 @@ impl Lifetime {
                 biased;
                 Some(task) = self.more.recv() => drop(self.work.spawn(task)),
                 ended = self.work.join_next() => match ended {
-                    Some(result) => died(result, &self.stop),
+                    Some(result) => died(result, [&self.stop, &self.dead]),
                     None => return true,
                 },
                 // Without the other the group would wait for this member for ever.
-                Some(result) = self.place.join_next() => died(result, &self.stop),
+                Some(result) = self.place.join_next() => died(result, [&self.stop, &self.dead]),
                 () = &mut late => return false,
             }
         }
@@ -89,10 +91,12 @@ impl Lifetime {
     async fn leave(&mut self) {
         self.leave.cancel();
         let until = Instant::now() + FAREWELL;
-        if timeout_at(until, ended(&mut self.place, &self.stop))
-            .await
-            .is_err()
-        {
+        let left = timeout_at(until, async {
+            while let Some(result) = self.place.join_next().await {
+                died(result, [&self.stop, &self.dead]);
+            }
+        });
+        if left.await.is_err() {
             tracing::warn!(
                 "could not leave the group in time; its lanes are taken over when the lease has run out"
             );
@@ -101,22 +105,15 @@ impl Lifetime {
     }
 }
 
-/// Waits for the end of all tasks.
-async fn ended(tasks: &mut JoinSet<()>, stop: &CancellationToken) {
-    while let Some(result) = tasks.join_next().await {
-        died(result, stop);
-    }
-}
-
 /// A task that died has all others stop, in good order: nothing is done by halves.
-fn died(ended: Result<(), JoinError>, stop: &CancellationToken) {
+fn died(ended: Result<(), JoinError>, all: [&CancellationToken; 2]) {
     if let Err(error) = ended {
         tracing::error!(
             %error,
             "a loop of the relay died: nothing is pumped or published here any more, rows are left to other \
              replicas; restart this one"
         );
-        stop.cancel();
+        all.into_iter().for_each(CancellationToken::cancel);
     }
 }
 
@@ -126,15 +123,19 @@ mod tests {
 
     #[tokio::test]
     async fn a_loop_that_dies_ends_the_others() {
-        let stop = CancellationToken::new();
+        let (stop, dead) = (CancellationToken::new(), CancellationToken::new());
         let mut tasks = JoinSet::new();
         let other = stop.clone();
         tasks.spawn(async move { other.cancelled().await });
         tasks.spawn(async { panic!("a defect") });
-        let all = ended(&mut tasks, &stop);
+        let all = async {
+            while let Some(result) = tasks.join_next().await {
+                died(result, [&stop, &dead]);
+            }
+        };
         tokio::time::timeout(Duration::from_secs(10), all)
             .await
             .unwrap();
-        assert!(stop.is_cancelled());
+        assert!(stop.is_cancelled() && dead.is_cancelled());
     }
 }

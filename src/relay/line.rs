@@ -18,6 +18,7 @@ use super::{
 use crate::{
     config::Settings,
     error::Result,
+    metrics::Meters,
     report::Reports,
     routes::Routes,
     row::Row,
@@ -46,6 +47,7 @@ pub(crate) struct Line {
     pub(super) publisher: Publisher,
     /// What is owned, for whoever writes rows.
     pub(crate) lanes: Ownership,
+    pub(crate) meters: Meters,
     cycle: Arc<tokio::sync::Mutex<Cycle>>,
     nudge: Arc<Notify>,
 }
@@ -76,6 +78,7 @@ pub(super) fn line(
     let lanes = share.ownership;
     let ledger = Ledger::new(settings.inflight as usize * REMEMBERED);
     let nudge = Arc::new(Notify::new());
+    let meters = routes.meters();
     let (marks, inbox) = mpsc::unbounded_channel();
     let (publisher, publishing) = publisher::publisher(publisher::Parts {
         ledger: ledger.clone(),
@@ -85,6 +88,7 @@ pub(super) fn line(
         routes: routes.clone(),
         marks,
         nudge: nudge.clone(),
+        meters: meters.clone(),
     });
     let cycle = Arc::new(tokio::sync::Mutex::new(Cycle {
         store: store.clone(),
@@ -96,6 +100,7 @@ pub(super) fn line(
         batch: settings.batch,
         malformed: Reports::default(),
         first: 0,
+        meters: meters.clone(),
     }));
     let pump = Pump {
         cycle: cycle.clone(),
@@ -112,6 +117,7 @@ pub(super) fn line(
         linger: (settings.interval / 10).min(LONGEST_LINGER),
         others: share.others,
         hurry: is_hurried,
+        meters: meters.clone(),
     };
     let loops = [
         pump.run(stop.clone()).boxed(),
@@ -124,6 +130,7 @@ pub(super) fn line(
         ledger,
         publisher,
         lanes,
+        meters,
         cycle,
         nudge,
     };
@@ -155,8 +162,11 @@ impl Line {
     pub(super) async fn take(&self, raw: &bson::RawDocument) {
         let Ok(row) = decode(raw) else { return };
         let wait = row.pending.saturating_sub(now());
-        if wait > LEEWAY || self.ledger.is_tailed(&row.id) || !self.may_send(&row) {
+        if wait > LEEWAY || !self.may_send(&row) {
             return;
+        }
+        if self.ledger.is_tailed(&row.id) {
+            return self.meters.avoided();
         }
         let turn = self.publisher.tail_turn().await;
         // Taken only when its turn has come: what is taken has to be let go of with its lane.
@@ -164,6 +174,7 @@ impl Line {
             return;
         };
         if let Some(claim) = self.ledger.claim_tailed(&row) {
+            self.meters.tailed();
             let due = u64::try_from(wait).ok().map(Duration::from_millis);
             self.publisher.tail(row, claim, grant, turn, due);
         }

@@ -11,6 +11,7 @@ use tokio::{
 use super::{ledger::Ledger, pump::Tally};
 use crate::{
     error::Result,
+    metrics::Meters,
     routes::{RouteSet, Routes},
     row::RowId,
     store::Store,
@@ -45,6 +46,7 @@ pub(crate) struct Marker {
     pub(crate) others: watch::Receiver<Arc<[Arc<str>]>>,
     /// Whether someone waits for the marks, so that none waits for company.
     pub(crate) hurry: watch::Receiver<bool>,
+    pub(crate) meters: Meters,
 }
 
 impl Marker {
@@ -94,6 +96,7 @@ impl Marker {
         while let Some(part) = parts.pop() {
             let Err(refusal) = self.acknowledged(part, done).await else {
                 // A row of which some routes were marked may by now wait for the mark of the rest.
+                self.meters.marked(if is_last { part.len() } else { 0 });
                 match is_last {
                     true => self.ledger.marked(part),
                     false => self.ledger.partly_marked(part.len()),

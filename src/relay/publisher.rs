@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     clock::{Moment, Term},
+    metrics::{Failure as Kind, Meters},
     report::Reports,
     routes::{RouteSet, Routes},
     row::{Row, RowId, now},
@@ -160,6 +161,7 @@ pub(crate) struct Publishing {
     marks: mpsc::UnboundedSender<Mark>,
     nudge: Arc<Notify>,
     reports: Reports,
+    meters: Meters,
 }
 
 /// What the loop is made of.
@@ -171,6 +173,7 @@ pub(crate) struct Parts {
     pub(crate) routes: Arc<Routes>,
     pub(crate) marks: mpsc::UnboundedSender<Mark>,
     pub(crate) nudge: Arc<Notify>,
+    pub(crate) meters: Meters,
 }
 
 /// The handle and its loop.
@@ -193,6 +196,7 @@ pub(crate) fn publisher(parts: Parts) -> (Publisher, Publishing) {
         marks: parts.marks,
         nudge: parts.nudge,
         reports: Reports::default(),
+        meters: parts.meters,
     };
     (publisher, publishing)
 }
@@ -209,7 +213,7 @@ impl Publishing {
                     self.jobs.close();
                 }
                 job = self.jobs.recv(), if !(stopping && self.jobs.is_empty()) => match job {
-                    Some(job) => flying.push(publish(job, self.routes.clone(), self.sink.clone())),
+                    Some(job) => flying.push(publish(job, self.routes.clone(), self.sink.clone(), self.meters.clone())),
                     None => stopping = true,
                 },
                 Some(flown) = flying.next(), if !flying.is_empty() => self.settle(flown),
@@ -323,7 +327,8 @@ struct Failure {
     rendered: bool,
 }
 
-async fn publish(job: Job, routes: Arc<Routes>, sink: Amqp) -> Flown {
+async fn publish(job: Job, routes: Arc<Routes>, sink: Amqp, meters: Meters) -> Flown {
+    let _flying = meters.flying();
     let Job {
         row,
         claim,
@@ -345,12 +350,15 @@ async fn publish(job: Job, routes: Arc<Routes>, sink: Amqp) -> Flown {
         match rendering.label.render(&row.event, routes.encoding) {
             Ok(None) => done.insert(index),
             Ok(Some(body)) => messages.push((index, rendering.message(&row, body, &grant.term))),
-            Err(unrendered) => failures.push(Failure {
-                label: rendering.label.name().to_owned(),
-                reason: unrendered.to_string(),
-                pace: Pace::NextCycle,
-                rendered: false,
-            }),
+            Err(unrendered) => {
+                meters.failed(index, Kind::Unrendered);
+                failures.push(Failure {
+                    label: rendering.label.name().to_owned(),
+                    reason: unrendered.to_string(),
+                    pace: Pace::NextCycle,
+                    rendered: false,
+                });
+            }
         }
     }
     let answers = messages.into_iter().map(|(index, message)| {
@@ -358,6 +366,7 @@ async fn publish(job: Job, routes: Arc<Routes>, sink: Amqp) -> Flown {
         async move { (index, sink.deliver(message).await) }
     });
     for (index, verdict) in join_all(answers).await {
+        count(&meters, &row.id, index, &verdict);
         match verdict {
             Verdict::Accepted => done.insert(index),
             Verdict::Retry { reason, pace } => failures.push(Failure {
@@ -375,5 +384,19 @@ async fn publish(job: Job, routes: Arc<Routes>, sink: Amqp) -> Flown {
         tally,
         done,
         failures,
+    }
+}
+
+fn count(meters: &Meters, id: &RowId, label: usize, verdict: &Verdict) {
+    match verdict {
+        Verdict::Accepted => meters.published(label, id.time().map(|made| now() - made)),
+        Verdict::Retry { pace, .. } => meters.failed(
+            label,
+            match pace {
+                Pace::AtOnce => Kind::Interrupted,
+                Pace::NextCycle => Kind::Unavailable,
+                Pace::Growing => Kind::Refused,
+            },
+        ),
     }
 }

@@ -21,7 +21,7 @@ use super::{
 };
 use crate::{
     error::Result,
-    metrics,
+    metrics::Meters,
     report::Reports,
     routes::Routes,
     row::{Row, RowId},
@@ -156,17 +156,20 @@ pub(crate) struct Cycle {
     pub(crate) malformed: Reports,
     /// The lane the next cycle begins with: where the last one was cut short, so that none starves.
     pub(crate) first: u8,
+    pub(crate) meters: Meters,
 }
 
 impl Cycle {
     /// Hands over everything that is due, in the order the index has it, and says how many rows that
     /// was. Reads nothing while the sink takes nothing or no lane is owned.
     pub(crate) async fn once(&mut self, tally: Option<Tally>) -> Result<u64> {
+        let _timed = self.meters.cycle();
         let known = self.known(tally.as_ref()).await?;
         let owned = self.lanes.lanes();
         let list = owned.list();
+        self.meters.lanes(list.len());
         if list.is_empty() {
-            metrics::cycle_without_a_lane(&self.store.name());
+            self.meters.unassigned();
             return Ok(known);
         }
         let (before, from): (Vec<u8>, Vec<u8>) =
@@ -266,6 +269,7 @@ impl Cycle {
         match decode(raw) {
             Ok(row) => Some(row),
             Err(malformed) => {
+                self.meters.malformed();
                 if let Some(tally) = tally {
                     tally.counts.malformed.fetch_add(1, Relaxed);
                 }
@@ -290,13 +294,17 @@ impl Cycle {
         tally: Option<&Tally>,
     ) -> bool {
         let owed = row.outstanding.as_deref();
-        if !self.routes.concern(grant.routes, owed) || !self.ledger.is_free(&row.id, Instant::now())
-        {
+        if !self.routes.concern(grant.routes, owed) {
+            return false;
+        }
+        if !self.ledger.is_free(&row.id, Instant::now()) {
+            self.meters.avoided();
             return false;
         }
         // Taken only when its turn has come: what is taken has to be let go of with its lane.
         let turn = self.publisher.turn().await;
         let Some(claim) = claim(&row) else {
+            self.meters.avoided();
             return false;
         };
         if let Some(tally) = tally {

@@ -21,7 +21,6 @@ use tokio_util::sync::CancellationToken;
 use super::line::{Line, Lines};
 use crate::{
     error::{Error, Result},
-    metrics,
     report::Reports,
     store::feed::{Collections, Feed, Inserted, Scope, fence},
 };
@@ -81,7 +80,10 @@ impl Tail {
             ),
             Err(error) => self.report(&error),
         }
-        metrics::tail_reopened(self.database.name());
+        self.lines
+            .all()
+            .iter()
+            .for_each(|line| line.meters.reopened());
         tokio::time::sleep_until(again).await;
     }
 

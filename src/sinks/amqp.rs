@@ -12,6 +12,7 @@
 //! The client's own recovery is not used: a connection that ends resolves everything on it as not
 //! sent, and the next one begins anew. *Sent* means an ack whose message was not returned.
 
+mod beacon;
 mod envelope;
 mod exchanges;
 mod link;
@@ -22,6 +23,7 @@ mod rounds;
 mod session;
 #[cfg(feature = "sidecar")]
 mod survey;
+mod tls;
 
 use std::{
     sync::{Arc, Mutex},
@@ -34,10 +36,13 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Cap, Message, Pace, Verdict};
 use crate::{config::Settings, error::Result, report::Reports};
+use beacon::Beacon;
 use link::Link;
 use quarantine::Quarantine;
 use session::Session;
+use tls::Certificates;
 
+pub(crate) use beacon::Broker;
 pub(crate) use link::Node;
 #[cfg(feature = "sidecar")]
 pub(crate) use survey::{Exchange, Survey};
@@ -57,11 +62,13 @@ pub struct Amqp {
 
 struct Shared {
     nodes: Vec<Node>,
+    certificates: Certificates,
     tuning: Tuning,
     cap: Cap,
     /// Outlives a connection: the client may break it in answering a channel that is closed.
     quarantine: Arc<Mutex<Quarantine>>,
     session: watch::Sender<Option<Arc<Session>>>,
+    beacon: Arc<Beacon>,
 }
 
 /// What a session needs to know of the settings.
@@ -74,8 +81,11 @@ struct Tuning {
 impl Amqp {
     /// The handle, and the loop that keeps the connection until the last handle is dropped.
     pub(crate) fn new(settings: &Settings) -> Result<(Self, impl Future<Output = ()> + use<>)> {
+        let nodes = Node::list(&settings.amqp)?;
+        let certificates = Certificates::of(settings, &nodes)?;
         let shared = Arc::new(Shared {
-            nodes: Node::list(&settings.amqp)?,
+            nodes,
+            certificates,
             tuning: Tuning {
                 interval: settings.interval,
                 confirm_timeout: settings.confirm_timeout,
@@ -83,6 +93,7 @@ impl Amqp {
             cap: Cap::new(settings.inflight),
             quarantine: Arc::default(),
             session: watch::Sender::new(None),
+            beacon: Arc::new(Beacon::new()),
         });
         let stop = CancellationToken::new();
         let amqp = Self {
@@ -95,7 +106,8 @@ impl Amqp {
     /// Whether the settings can be used, before anything is connected.
     #[cfg(feature = "sidecar")]
     pub(crate) fn check(settings: &Settings) -> Result<()> {
-        Node::list(&settings.amqp).map(|_| ())
+        let nodes = Node::list(&settings.amqp)?;
+        Certificates::of(settings, &nodes).map(|_| ())
     }
 
     /// Whether there is a connection. It may be blocked.
@@ -112,6 +124,11 @@ impl Amqp {
             .subscribe()
             .wait_for(Option::is_some)
             .await;
+    }
+
+    /// How the connection is; it is not up before it says so.
+    pub(crate) fn state(&self) -> watch::Receiver<Broker> {
+        self.shared.beacon.state()
     }
 
     /// Tells each time a connection is there again.
@@ -166,12 +183,15 @@ impl Shared {
             };
             let address = link.address().to_owned();
             tracing::info!(address, "connected to the broker");
-            let session = Arc::new(Session::new(link, self.tuning, self.quarantine.clone()));
+            let (quarantine, beacon) = (self.quarantine.clone(), self.beacon.clone());
+            let session = Arc::new(Session::new(link, self.tuning, quarantine, beacon));
+            self.beacon.up();
             self.session.send_replace(Some(session.clone()));
             let again = Instant::now() + PACE;
             let ended = session.run(&stop).await;
             self.session.send_replace(None);
             session.cut();
+            self.beacon.away(ended.clone());
             if stop.is_cancelled() {
                 return;
             }
@@ -194,11 +214,12 @@ impl Shared {
         let mut reports = Reports::default();
         loop {
             for node in &self.nodes {
-                let error = match Link::open(node).await {
+                let error = match Link::open(node, &self.certificates).await {
                     Ok(link) => return link,
                     Err(error) => error,
                 };
                 let address = node.address();
+                self.beacon.away(format!("{address}: {error}"));
                 // By its cause, so that one that takes another's place is not kept quiet.
                 reports.first(&format!("{address}: {error}"), |times| {
                     tracing::warn!(address, %error, times, "cannot connect to the broker, trying on");

@@ -15,4 +15,5 @@ mod mongodb;
 mod pump;
 mod returns;
 mod rig;
+mod tls;
 mod write;

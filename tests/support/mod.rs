@@ -3,6 +3,7 @@
 //! - [`servers`]: a MongoDB and a RabbitMQ that all tests of one binary share
 //! - [`ReplicaSet`], [`Mongo`], [`Rabbit`]: private ones, for tests that break them
 //! - [`Cable`]: stands between a client and a server, and can be cut, silenced or slowed
+//! - [`Authority`]: certificates for servers and clients that speak TLS
 //! - [`Checker`]: a consumer that writes down every delivery
 //! - [`eventually`]: waits for a condition, never for a time
 //!
@@ -12,6 +13,7 @@
 // Each test binary uses a part of this.
 #![allow(dead_code, unused_imports)]
 
+mod authority;
 mod cable;
 mod checker;
 mod eventually;
@@ -21,6 +23,7 @@ pub mod ports;
 mod rabbit;
 mod replica_set;
 
+pub use authority::{Authority, Identity};
 pub use cable::Cable;
 pub use checker::{Checker, Delivery};
 pub use eventually::{Outcome, eventually};

@@ -21,6 +21,8 @@ pub(super) const START: Duration = Duration::from_secs(60);
 pub struct Mongo {
     leash: Leash,
     port: u16,
+    /// What a client has to say of TLS, as options of a URI.
+    tls: String,
 }
 
 impl Mongo {
@@ -31,7 +33,7 @@ impl Mongo {
 
     /// The same, with more arguments, such as `--auth`.
     pub async fn standalone_with(args: &[&str]) -> Self {
-        let mongo = Self::start(args).await;
+        let mongo = Self::start(args, "").await;
         mongo.answers(|_| true).await;
         mongo
     }
@@ -43,7 +45,8 @@ impl Mongo {
 
     /// Leads to this server alone.
     pub fn uri(&self) -> String {
-        format!("mongodb://127.0.0.1:{}/?directConnection=true", self.port)
+        let (port, tls) = (self.port, &self.tls);
+        format!("mongodb://127.0.0.1:{port}/?directConnection=true{tls}")
     }
 
     /// A client of the calling test's runtime.
@@ -98,7 +101,7 @@ impl Mongo {
         answer.unwrap_or_else(|_| Err(std::io::Error::from(std::io::ErrorKind::TimedOut).into()))
     }
 
-    pub(super) async fn start(args: &[&str]) -> Self {
+    pub(super) async fn start(args: &[&str], tls: &str) -> Self {
         let folder = leash::folder();
         let data = folder.join("data");
         fs::create_dir(&data).expect("a data folder");
@@ -110,6 +113,7 @@ impl Mongo {
         Self {
             leash: Leash::hold(folder, command).await,
             port,
+            tls: tls.to_owned(),
         }
     }
 

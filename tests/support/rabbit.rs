@@ -1,6 +1,7 @@
 //! A private RabbitMQ node.
 
 use std::fs;
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use rustix::process::Signal;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
+use super::authority::Identity;
 use super::eventually;
 use super::leash::{self, Leash};
 use super::ports;
@@ -18,6 +20,7 @@ const START: Duration = Duration::from_secs(90);
 pub struct Rabbit {
     leash: Leash,
     port: u16,
+    secure_port: Option<u16>,
 }
 
 impl Rabbit {
@@ -42,9 +45,34 @@ impl Rabbit {
         let rabbit = Self {
             leash: Leash::hold(folder, command).await,
             port,
+            secure_port: None,
         };
         rabbit.serves().await;
         rabbit
+    }
+
+    /// One that speaks TLS on another port, to clients with a certificate that `ca` signed.
+    pub async fn start_secure(ca: &Path, own: &Identity) -> Self {
+        let port = ports::free(1);
+        let file = |name: &str, path: &Path| format!("ssl_options.{name} = {}", path.display());
+        let config = [
+            format!("listeners.ssl.1 = 127.0.0.1:{port}"),
+            file("cacertfile", ca),
+            file("certfile", &own.cert),
+            file("keyfile", &own.key),
+            "ssl_options.verify = verify_peer".into(),
+            "ssl_options.fail_if_no_peer_cert = true".into(),
+        ];
+        let config: Vec<&str> = config.iter().map(String::as_str).collect();
+        Self {
+            secure_port: Some(port),
+            ..Self::start_with(&config).await
+        }
+    }
+
+    /// Where clients connect that speak TLS.
+    pub fn secure_port(&self) -> u16 {
+        self.secure_port.expect("it speaks TLS")
     }
 
     /// Where AMQP clients connect.

@@ -1,9 +1,12 @@
 //! Private MongoDB replica sets.
 
+use std::path::Path;
+
 use futures::future::{join_all, select_ok};
 use mongodb::Client;
 use mongodb::bson::{Document, doc};
 
+use super::authority::Identity;
 use super::eventually;
 use super::mongo::{Mongo, START};
 
@@ -12,6 +15,8 @@ const SET: &str = "rs0";
 /// Members that replicate; one is enough for transactions and change streams.
 pub struct ReplicaSet {
     members: Vec<Mongo>,
+    /// What a client has to say of TLS, as options of a URI.
+    tls: String,
 }
 
 impl ReplicaSet {
@@ -22,18 +27,36 @@ impl ReplicaSet {
 
     /// The same, with more arguments for each `mongod`.
     pub async fn start_with(members: usize, args: &[&str]) -> Self {
+        Self::start_speaking(members, args, String::new()).await
+    }
+
+    /// One member that speaks nothing but TLS, to clients with a certificate that `ca` signed, such as `client`.
+    pub async fn start_secure(ca: &Path, own: &Identity, client: &Identity) -> Self {
+        let (ca, own) = (ca.display().to_string(), own.both.display().to_string());
+        let args = [
+            ["--tlsMode", "requireTLS"],
+            ["--tlsCAFile", &ca],
+            ["--tlsCertificateKeyFile", &own],
+        ];
+        let shown = client.both.display();
+        let tls = format!("&tls=true&tlsCAFile={ca}&tlsCertificateKeyFile={shown}");
+        Self::start_speaking(1, args.as_flattened(), tls).await
+    }
+
+    async fn start_speaking(members: usize, args: &[&str], tls: String) -> Self {
         let args = [&["--replSet", SET, "--oplogSize", "200"], args].concat();
-        let members = join_all((0..members).map(|_| Mongo::start(&args))).await;
+        let members = join_all((0..members).map(|_| Mongo::start(&args, &tls))).await;
         join_all(members.iter().map(|member| member.answers(|_| true))).await;
 
-        let set = Self { members };
+        let set = Self { members, tls };
         set.initiate().await;
         set
     }
 
     /// Leads to whoever is primary.
     pub fn uri(&self) -> String {
-        format!("mongodb://{}/?replicaSet={SET}", self.hosts().join(","))
+        let (hosts, tls) = (self.hosts().join(","), &self.tls);
+        format!("mongodb://{hosts}/?replicaSet={SET}{tls}")
     }
 
     /// Leads to one member, whatever it is.

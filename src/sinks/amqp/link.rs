@@ -10,12 +10,12 @@ use std::{
 
 use lapin::{
     AsyncTcpStream, Connection, ConnectionProperties, ErrorKind,
-    tcp::TLSConfig,
     uri::{AMQPScheme, AMQPUri},
 };
-
+use rustls::ClientConfig;
 use tokio::net::TcpSocket;
 
+use super::tls::{Certificates, Fault};
 use crate::error::{Error, Result};
 
 /// How long name look-up, TCP, TLS and the AMQP handshake may take together.
@@ -81,6 +81,10 @@ impl Node {
     pub(crate) fn address(&self) -> &str {
         &self.address
     }
+
+    pub(super) fn is_secure(&self) -> bool {
+        self.uri.scheme == AMQPScheme::AMQPS
+    }
 }
 
 /// Why there is no connection.
@@ -90,6 +94,11 @@ pub(crate) enum NoLink {
     Silent,
     #[error("what answers speaks neither AMQP nor, if the scheme is amqps, TLS: {0}")]
     Foreign(lapin::Error),
+    #[error("TLS: {0}")]
+    Insecure(Fault),
+    /// The certificates of the settings, which were in order at the start.
+    #[error("{0}")]
+    Certificates(Error),
     #[error("{0}")]
     Refused(lapin::Error),
 }
@@ -98,9 +107,11 @@ impl From<lapin::Error> for NoLink {
     fn from(error: lapin::Error) -> Self {
         match error.kind() {
             ErrorKind::ParsingError(_) => Self::Foreign(error),
-            ErrorKind::IOError(cause) if cause.kind() == io::ErrorKind::InvalidData => {
-                Self::Foreign(error)
-            }
+            ErrorKind::IOError(cause) => match Fault::of(cause) {
+                Some(fault) => Self::Insecure(fault),
+                None if cause.kind() == io::ErrorKind::InvalidData => Self::Foreign(error),
+                None => Self::Refused(error),
+            },
             _ => Self::Refused(error),
         }
     }
@@ -121,10 +132,14 @@ pub(super) struct Link {
 struct Socket(Arc<Mutex<Option<TcpStream>>>);
 
 impl Link {
-    pub(super) async fn open(node: &Node) -> Result<Self, NoLink> {
+    pub(super) async fn open(node: &Node, certificates: &Certificates) -> Result<Self, NoLink> {
         // Dropped on the way, it cuts what is half open.
         let socket = Cut::default();
-        let opened = connection(node.uri.clone(), socket.0.clone());
+        let tls = match node.is_secure() {
+            true => Some(certificates.read().map_err(NoLink::Certificates)?),
+            false => None,
+        };
+        let opened = connection(node.uri.clone(), tls, socket.0.clone());
         let connection = tokio::time::timeout(CONNECT_TIMEOUT, opened)
             .await
             .map_err(|_| NoLink::Silent)??;
@@ -177,7 +192,11 @@ impl Socket {
     }
 }
 
-async fn connection(uri: AMQPUri, socket: Socket) -> Result<Connection, lapin::Error> {
+async fn connection(
+    uri: AMQPUri,
+    tls: Option<Arc<ClientConfig>>,
+    socket: Socket,
+) -> Result<Connection, lapin::Error> {
     let properties = ConnectionProperties::default()
         .with_connection_name(concat!("toa-outbox ", env!("CARGO_PKG_VERSION")).into());
     let runtime = lapin::runtime::default_runtime()?;
@@ -196,9 +215,9 @@ async fn connection(uri: AMQPUri, socket: Socket) -> Result<Connection, lapin::E
                 let second = stream.get_ref().as_fd().try_clone_to_owned()?;
                 socket.keep(TcpStream::from(second));
             }
-            match uri.scheme {
-                AMQPScheme::AMQP => Ok(plain),
-                AMQPScheme::AMQPS => Ok(plain.into_tls(&host, TLSConfig::default()).await?),
+            match &tls {
+                None => Ok(plain),
+                Some(tls) => Ok(plain.into_rustls(&tls.clone().into(), &host).await?),
             }
         },
         properties,

@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     Tuning,
+    beacon::Beacon,
     envelope::Envelope,
     exchanges::Exchanges,
     link::Link,
@@ -46,6 +47,7 @@ pub(super) struct Session {
     rounds: mpsc::UnboundedSender<Entry>,
     round: rounds::Inbox,
     patience: Patience,
+    beacon: Arc<Beacon>,
 }
 
 /// What became of one publication.
@@ -69,7 +71,12 @@ pub(super) enum Outcome {
 }
 
 impl Session {
-    pub(super) fn new(link: Link, tuning: Tuning, quarantine: Arc<Mutex<Quarantine>>) -> Self {
+    pub(super) fn new(
+        link: Link,
+        tuning: Tuning,
+        quarantine: Arc<Mutex<Quarantine>>,
+        beacon: Arc<Beacon>,
+    ) -> Self {
         let (rounds, round) = mpsc::unbounded_channel();
         Self {
             link,
@@ -84,6 +91,7 @@ impl Session {
             rounds,
             round: tokio::sync::Mutex::new(round),
             patience: Patience::new(tuning.confirm_timeout),
+            beacon,
         }
     }
 
@@ -142,6 +150,7 @@ impl Session {
             "the broker blocks the connection; publications wait"
         );
         self.patience.flows(false);
+        self.beacon.blocked(reason);
     }
 
     fn unblock(&self) {
@@ -150,6 +159,7 @@ impl Session {
             "the broker takes publications again"
         );
         self.patience.flows(true);
+        self.beacon.up();
     }
 
     /// Publishes one message, apart if it is suspect.
@@ -295,11 +305,13 @@ impl Session {
         if !envelope.term.holds() {
             return Outcome::Late;
         }
+        let handed = Instant::now();
         tokio::select! {
             outcome = confirmed(&open, envelope) => match outcome {
                 Ok(Confirmation::Nack(returned)) => Outcome::Nacked(returned),
                 Ok(Confirmation::Ack(returned)) => {
                     self.patience.answered();
+                    self.beacon.meters.taken(handed.elapsed());
                     Outcome::Acked(returned)
                 }
                 // Confirms are selected on every channel of a pipe.

@@ -9,7 +9,7 @@ use lapin::{
     types::{FieldTable, ShortString},
 };
 
-use super::{Node, link::Link};
+use super::{Node, link::Link, tls::Certificates};
 use crate::{config::Settings, error::Result};
 
 /// How long a connection that is being closed in good order may take to say so.
@@ -42,8 +42,11 @@ impl Survey {
     /// [`Error::Setting`](crate::Error::Setting) if there is no URI or one of them is none.
     pub(crate) async fn each(settings: &Settings) -> Result<Vec<(String, Result<Self, String>)>> {
         let nodes = Node::list(&settings.amqp)?;
+        let certificates = Certificates::of(settings, &nodes)?;
         let attempts = nodes.iter().map(async |node| {
-            let link = Link::open(node).await.map_err(|error| error.to_string());
+            let link = Link::open(node, &certificates)
+                .await
+                .map_err(|error| error.to_string());
             let survey = link.map(|link| Self {
                 link,
                 channel: None,

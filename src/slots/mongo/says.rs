@@ -8,6 +8,7 @@ use std::{
 use super::spelling::NoReply;
 use crate::{
     clock::Moment,
+    metrics,
     report::Reports,
     slots::protocol::{Assignment, Epoch, Name, Outcome, Ownership, Reason, Request},
 };
@@ -99,6 +100,7 @@ impl Says {
         if self.said.as_ref() == Some(&said) || (was_spare && is_nothing_new(&said)) {
             return;
         }
+        metrics::members(group, members);
         match assignment {
             Assignment::Own(own) => {
                 let (slots, epoch) = (self.slots(own), own.epoch.number);

@@ -1,0 +1,351 @@
+//! TLS: whose certificates are believed, and which one is shown.
+//!
+//! The files are read at the start, where a mistake is found by whoever makes it, and again for each
+//! connection: one that was renewed is used from the next connection on, and one that was renewed badly is an
+//! error of that connection, which is tried again.
+
+use std::{fs, io, path::PathBuf, sync::Arc};
+
+use rustls::{
+    AlertDescription as Alert, CertificateError, ClientConfig, ConfigBuilder, RootCertStore,
+    client::WantsClientCert,
+    crypto::{CryptoProvider, ring},
+    pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject},
+};
+use rustls_platform_verifier::BuilderVerifierExt;
+
+use super::Node;
+use crate::{
+    config::Settings,
+    error::{Error, Result},
+};
+
+const CERTIFICATES: &str = "expected a PEM file of certificates";
+const KEY: &str =
+    "expected a PEM file of a private key that is not encrypted, PKCS#8, SEC1 or PKCS#1";
+
+/// The files of the settings.
+pub(super) struct Certificates {
+    /// Who signs the broker's; none: whom the system believes.
+    ca: Option<File>,
+    /// What is shown to the broker, and its private key.
+    own: Option<(File, File)>,
+}
+
+/// A file, and the setting that names it.
+struct File {
+    name: &'static str,
+    path: PathBuf,
+}
+
+impl Certificates {
+    /// Those for connections to `nodes`.
+    pub(super) fn of(settings: &Settings, nodes: &[Node]) -> Result<Self> {
+        Self::new(settings, nodes.iter().any(Node::is_secure))
+    }
+
+    /// Refuses what cannot be used, and certificates for a connection that would not be secured by them.
+    fn new(settings: &Settings, is_secure: bool) -> Result<Self> {
+        let ca = File::of("TOA_OUTBOX_AMQP_CA", &settings.amqp_ca);
+        let cert = File::of("TOA_OUTBOX_AMQP_CERT", &settings.amqp_cert);
+        let key = File::of("TOA_OUTBOX_AMQP_KEY", &settings.amqp_key);
+        if let Some(file) = [&ca, &cert, &key].into_iter().flatten().next() {
+            if !is_secure {
+                return Err(file.refuse("no URI of TOA_OUTBOX_AMQP begins with amqps://"));
+            }
+        }
+        let own = match (cert, key) {
+            (Some(cert), Some(key)) => Some((cert, key)),
+            (None, None) => None,
+            (Some(cert), None) => {
+                return Err(cert.refuse("set TOA_OUTBOX_AMQP_KEY too, to its private key"));
+            }
+            (None, Some(key)) => {
+                return Err(key.refuse("set TOA_OUTBOX_AMQP_CERT too, to its certificate"));
+            }
+        };
+        let certificates = Self { ca, own };
+        if is_secure {
+            certificates.read()?;
+        }
+        Ok(certificates)
+    }
+
+    /// As the files are now.
+    pub(super) fn read(&self) -> Result<Arc<ClientConfig>> {
+        let believing = self.believing()?;
+        let config = match &self.own {
+            None => believing.with_no_client_auth(),
+            Some((cert, key)) => believing
+                .with_client_auth_cert(cert.certificates()?, key.key()?)
+                .map_err(|error| {
+                    key.refuse(format!("{KEY}, the one of TOA_OUTBOX_AMQP_CERT: {error}"))
+                })?,
+        };
+        Ok(Arc::new(config))
+    }
+
+    fn believing(&self) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>> {
+        // Named, because rustls panics where there are two to choose from.
+        let provider = CryptoProvider::get_default().cloned();
+        let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
+        let builder = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(unusable)?;
+        let Some(ca) = &self.ca else {
+            return builder.with_platform_verifier().map_err(unusable);
+        };
+        let mut roots = RootCertStore::empty();
+        for certificate in ca.certificates()? {
+            roots
+                .add(certificate)
+                .map_err(|error| ca.refuse(format!("{CERTIFICATES}: {error}")))?;
+        }
+        Ok(builder.with_root_certificates(roots))
+    }
+}
+
+impl File {
+    fn of(name: &'static str, path: &Option<PathBuf>) -> Option<Self> {
+        let path = path.clone()?;
+        Some(Self { name, path })
+    }
+
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>> {
+        let text = self.content(CERTIFICATES)?;
+        let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+        match read {
+            Ok(none) if none.is_empty() => {
+                Err(self.refuse(format!("{CERTIFICATES}: there is none in it")))
+            }
+            Ok(some) => Ok(some),
+            Err(error) => Err(self.refuse(format!("{CERTIFICATES}: {error}"))),
+        }
+    }
+
+    fn key(&self) -> Result<PrivateKeyDer<'static>> {
+        let text = self.content(KEY)?;
+        PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
+            pem::Error::NoItemsFound => self.refuse(format!("{KEY}: there is none in it")),
+            // Nothing of the file: it is secret.
+            _ => self.refuse(format!("{KEY}: it is damaged")),
+        })
+    }
+
+    fn content(&self, expected: &str) -> Result<Vec<u8>> {
+        fs::read(&self.path).map_err(|error| self.refuse(format!("{expected}: {error}")))
+    }
+
+    fn refuse(&self, expected: impl Into<String>) -> Error {
+        Error::Setting {
+            name: self.name.into(),
+            origin: "settings".into(),
+            value: self.path.display().to_string(),
+            expected: expected.into(),
+        }
+    }
+}
+
+fn unusable(error: rustls::Error) -> Error {
+    Error::Setting {
+        name: "TOA_OUTBOX_AMQP_CA".into(),
+        origin: "settings".into(),
+        value: String::new(),
+        expected: format!("it is not set, and the certificates of the system: {error}"),
+    }
+}
+
+/// What the two sides do not accept of each other.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Fault {
+    #[error("{0}; set TOA_OUTBOX_AMQP_CA to the certificates that sign the broker's")]
+    Stranger(rustls::Error),
+    #[error("{0}; connect by a name its certificate is for")]
+    Misnamed(rustls::Error),
+    /// Without the time it is now, which would make each attempt another fault.
+    #[error("the broker's certificate has expired; renew it, or set the clock")]
+    Expired,
+    #[error("the broker's certificate is not valid yet; set the clock")]
+    Early,
+    #[error("{0}; mend the broker's certificate")]
+    Broken(rustls::Error),
+    #[error(
+        "{0}: the broker does not accept what this client shows; see TOA_OUTBOX_AMQP_CERT and TOA_OUTBOX_AMQP_KEY"
+    )]
+    Unwelcome(rustls::Error),
+    #[error("{0}")]
+    Other(rustls::Error),
+}
+
+impl Fault {
+    /// None if it is another's, or if what answers does not speak TLS at all.
+    pub(super) fn of(error: &io::Error) -> Option<Self> {
+        let error: &rustls::Error = error.get_ref()?.downcast_ref()?;
+        let fault = match error {
+            rustls::Error::InvalidMessage(_) => return None,
+            rustls::Error::InvalidCertificate(problem) => match problem {
+                // The latter, if an authority of the same name is believed.
+                CertificateError::UnknownIssuer | CertificateError::BadSignature => Self::Stranger,
+                CertificateError::NotValidForName
+                | CertificateError::NotValidForNameContext { .. } => Self::Misnamed,
+                CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                    return Some(Self::Expired);
+                }
+                CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+                    return Some(Self::Early);
+                }
+                _ => Self::Broken,
+            },
+            rustls::Error::AlertReceived(alert) => match alert {
+                Alert::CertificateRequired
+                | Alert::HandshakeFailure
+                | Alert::NoCertificate
+                | Alert::BadCertificate
+                | Alert::UnsupportedCertificate
+                | Alert::CertificateRevoked
+                | Alert::CertificateExpired
+                | Alert::CertificateUnknown
+                | Alert::UnknownCA
+                | Alert::AccessDenied => Self::Unwelcome,
+                _ => Self::Other,
+            },
+            _ => Self::Other,
+        };
+        Some(fault(error.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::{Engine, engine::general_purpose::STANDARD};
+    use rcgen::{CertificateParams, KeyPair};
+
+    use super::*;
+
+    struct Folder(tempfile::TempDir);
+
+    impl Folder {
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
+        }
+
+        fn file(&self, name: &str, content: impl AsRef<[u8]>) -> Option<PathBuf> {
+            let path = self.0.path().join(name);
+            fs::write(&path, content).unwrap();
+            Some(path)
+        }
+    }
+
+    fn pair() -> (String, KeyPair) {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(["localhost".into()]).unwrap();
+        (params.self_signed(&key).unwrap().pem(), key)
+    }
+
+    fn refusal(settings: &Settings) -> String {
+        Certificates::new(settings, true).err().unwrap().to_string()
+    }
+
+    #[test]
+    fn a_certificate_and_its_key_are_taken_in_each_form_a_key_is_written_in() {
+        let (folder, (cert, key)) = (Folder::new(), pair());
+        let der = key.serialize_der();
+        // PKCS#8 wraps the SEC1 form of a P-256 key, which comes last and has 109 bytes without its curve.
+        let sec1 = STANDARD.encode(&der[der.len() - 109..]);
+        let sec1 =
+            format!("-----BEGIN EC PRIVATE KEY-----\n{sec1}\n-----END EC PRIVATE KEY-----\n");
+        for key in [key.serialize_pem(), sec1] {
+            let settings = Settings {
+                amqp_ca: folder.file("ca", &cert),
+                amqp_cert: folder.file("cert", &cert),
+                amqp_key: folder.file("key", key),
+                ..Settings::default()
+            };
+            let read = Certificates::new(&settings, true).unwrap().read().unwrap();
+            assert!(read.client_auth_cert_resolver.has_certs());
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_named_with_the_reason_and_without_what_is_in_it() {
+        let (folder, (cert, key), (_, other)) = (Folder::new(), pair(), pair());
+        let (cert_file, key_file) = (
+            folder.file("cert", &cert),
+            folder.file("key", key.serialize_pem()),
+        );
+        let empty = folder.file("empty", "");
+        let torn = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n";
+        let secret = "-----BEGIN PRIVATE KEY-----\nhunter2!\n-----END PRIVATE KEY-----\n";
+        let ca = |amqp_ca| Settings {
+            amqp_ca,
+            ..Settings::default()
+        };
+        let own = |amqp_cert, amqp_key| Settings {
+            amqp_cert,
+            amqp_key,
+            ..Settings::default()
+        };
+        let cases = [
+            (ca(Some("/no/such/file".into())), "_CA", "No such file"),
+            (ca(Some("/".into())), "_CA", "directory"),
+            (ca(empty.clone()), "_CA", "there is none in it"),
+            (ca(key_file.clone()), "_CA", "there is none in it"),
+            (ca(folder.file("torn", torn)), "_CA", "BadEncoding"),
+            (
+                own(cert_file.clone(), None),
+                "_CERT",
+                "set TOA_OUTBOX_AMQP_KEY",
+            ),
+            (
+                own(None, key_file.clone()),
+                "_KEY",
+                "set TOA_OUTBOX_AMQP_CERT",
+            ),
+            (own(empty.clone(), key_file), "_CERT", "there is none in it"),
+            (own(cert_file.clone(), empty), "_KEY", "there is none in it"),
+            (
+                own(cert_file.clone(), folder.file("secret", secret)),
+                "_KEY",
+                "damaged",
+            ),
+            (
+                own(cert_file, folder.file("other", other.serialize_pem())),
+                "_KEY",
+                "KeyMismatch",
+            ),
+        ];
+        for (settings, name, reason) in cases {
+            let text = refusal(&settings);
+            println!("{text}");
+            assert!(text.contains(&format!("AMQP{name} ")), "{text}");
+            assert!(text.contains(reason) && !text.contains("hunter2"), "{text}");
+        }
+    }
+
+    #[test]
+    fn certificates_that_would_secure_nothing_are_refused() {
+        let settings = Settings {
+            amqp_ca: Some("ca.pem".into()),
+            ..Settings::default()
+        };
+        let refused = Certificates::new(&settings, false).err().unwrap();
+        assert!(refused.to_string().contains("amqps://"), "{refused}");
+    }
+
+    #[test]
+    fn a_renewed_file_is_read_anew() {
+        let (folder, (cert, key)) = (Folder::new(), pair());
+        let settings = Settings {
+            amqp_ca: folder.file("ca", &cert),
+            amqp_cert: folder.file("cert", &cert),
+            amqp_key: folder.file("key", key.serialize_pem()),
+            ..Settings::default()
+        };
+        let certificates = Certificates::new(&settings, true).unwrap();
+        let (_, other) = pair();
+        folder.file("key", other.serialize_pem());
+        assert!(certificates.read().is_err(), "half of it was renewed");
+        folder.file("key", key.serialize_pem());
+        assert!(certificates.read().is_ok());
+    }
+}
