@@ -69,10 +69,13 @@ pub fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(cli.run()) {
+    let code = match runtime.block_on(cli.run()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
-    }
+    };
+    // What still looks up a name, say, is not waited for.
+    runtime.shutdown_background();
+    code
 }
 
 impl Cli {

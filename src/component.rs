@@ -95,7 +95,6 @@ impl Component {
 
     /// What the rows in `collection` are of, where nobody has declared it: `tea_pots_outbox` are those of
     /// `tea.pots`, `pots_outbox` in a database `tea` too. None if it is no outbox collection.
-    #[cfg(feature = "sidecar")]
     pub(crate) fn of_rows(database: &str, collection: &str) -> Option<Self> {
         let entities = collection.strip_suffix("_outbox")?;
         let (namespace, name) = match entities.split_once('_') {
@@ -113,7 +112,6 @@ impl Component {
     }
 
     /// What is declared, and what follows from it.
-    #[cfg(feature = "sidecar")]
     pub(crate) fn shown(&self) -> serde_json::Value {
         serde_json::json!({
             "namespace": self.namespace,

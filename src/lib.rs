@@ -36,6 +36,8 @@
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
+// What the sidecar alone uses is in the modules that are gated below, and in some methods that are not worth a gate each.
+#![cfg_attr(not(feature = "sidecar"), allow(dead_code))]
 
 #[cfg(feature = "sidecar")]
 #[doc(hidden)]

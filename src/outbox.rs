@@ -64,7 +64,7 @@ struct Inner {
 /// What becomes of an event.
 enum Mode {
     /// It commits as a row, and the relay publishes it.
-    Rows(Relay, Arc<Line>),
+    Rows(Box<Relay>, Arc<Line>),
     /// A standalone server: the operation publishes it.
     Inline(Amqp),
     /// Nothing consumes it.
@@ -133,7 +133,7 @@ impl Outbox {
             let mut lines = relay.take_up(vec![(store, routes.clone())]).await;
             // One component, one line.
             let line = lines.swap_remove(0);
-            Mode::Rows(relay, line)
+            Mode::Rows(Box::new(relay), line)
         } else {
             tracing::warn!(
                 component = component.id(),

@@ -21,7 +21,6 @@
 //! tell them, and to wait for at most the grace. Only then is the seat among the replicas given up: nobody
 //! else sends what is still being sent here. A loop that dies takes the others with it in the same way.
 
-#[cfg(feature = "sidecar")]
 pub(crate) mod backlog;
 mod fitness;
 mod handover;
@@ -31,14 +30,14 @@ pub(crate) mod line;
 mod marker;
 mod publisher;
 pub(crate) mod pump;
-#[cfg(feature = "sidecar")]
 pub(crate) mod tail;
 
 use std::{sync::Arc, time::Duration};
 
-use futures::future::BoxFuture;
+use futures::{FutureExt, future::BoxFuture};
+use mongodb::Database;
 use tokio::{
-    sync::{Mutex, OnceCell, mpsc, watch},
+    sync::{Mutex, Notify, OnceCell, mpsc, watch},
     task::{JoinHandle, JoinSet},
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -46,27 +45,24 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::{
     config::Settings,
     error::Result,
+    report::Reports,
     routes::Routes,
     sinks::amqp::Amqp,
     slots::{Desk, Seat},
     store::Store,
 };
+use backlog::Watch;
 use fitness::Fitness;
 use handover::Handover;
 use ledger::Left;
 use lifetime::Lifetime;
 use line::{Line, Lines};
-#[cfg(feature = "sidecar")]
-use {
-    crate::report::Reports, backlog::Watch, futures::FutureExt, mongodb::Database, tail::Tail,
-    tokio::sync::Notify,
-};
+use tail::Tail;
 
 /// How long nothing may be marked before the lanes are left to others: a few cycles, and longer than an election.
 const LEAST_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The least time from one look at what waits to the next.
-#[cfg(feature = "sidecar")]
 const LEAST_WATCH: Duration = Duration::from_secs(5);
 
 /// The running loops of one process. Dropped, they are told to stop and drain by themselves.
@@ -183,14 +179,12 @@ impl Relay {
         lines
     }
 
-    #[cfg(feature = "sidecar")]
     pub(crate) fn lines(&self) -> &Lines {
         &self.lines
     }
 
     /// Starts a tail over all components, those too that are taken up later. `unknown` is told of rows of a collection
     /// that is not taken up, where `all` outbox collections are followed.
-    #[cfg(feature = "sidecar")]
     pub(crate) fn follow(&self, database: &Database, unknown: &Arc<Notify>, all: bool) {
         let tail = Tail {
             database: database.clone(),
@@ -204,7 +198,6 @@ impl Relay {
     }
 
     /// Tells the metrics how much waits in the collection of this line, as long as it runs.
-    #[cfg(feature = "sidecar")]
     pub(crate) fn watch(&self, line: &Line) {
         let watch = Watch {
             store: line.store.clone(),
@@ -216,7 +209,6 @@ impl Relay {
     }
 
     /// Told when lanes come or go.
-    #[cfg(feature = "sidecar")]
     pub(crate) fn assigned(&self) -> watch::Receiver<u64> {
         self.desk.assigned()
     }

@@ -102,7 +102,6 @@ impl Cap {
     }
 
     /// A place for a row of the immediate path, when there is one. Cancel safe.
-    #[cfg(feature = "sidecar")]
     pub(crate) async fn take(&self) -> Vec<OwnedSemaphorePermit> {
         // Never closed.
         self.total

@@ -207,7 +207,6 @@ impl Seat {
     }
 
     /// A place for whatever outbox collections of the database are followed, not yet kept.
-    #[cfg(feature = "sidecar")]
     pub(crate) fn of_database(settings: &Settings, database: &Database) -> Self {
         Self::take(settings, database, database.name().to_owned(), true)
     }
@@ -293,7 +292,6 @@ impl Desk {
     }
 
     /// Counts up whenever what is owned has changed.
-    #[cfg(feature = "sidecar")]
     pub(crate) fn assigned(&self) -> watch::Receiver<u64> {
         self.assigned.clone()
     }

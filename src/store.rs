@@ -4,7 +4,6 @@ mod codec;
 #[cfg(feature = "sidecar")]
 mod discover;
 mod ensure;
-#[cfg(feature = "sidecar")]
 pub(crate) mod feed;
 #[cfg(feature = "sidecar")]
 pub(crate) mod inspect;
@@ -14,7 +13,6 @@ pub(crate) mod rights;
 pub(crate) mod server;
 #[cfg(feature = "sidecar")]
 pub(crate) mod survey;
-#[cfg(feature = "sidecar")]
 mod waiting;
 
 use std::{future::IntoFuture, time::Duration};

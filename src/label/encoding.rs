@@ -44,7 +44,6 @@ pub enum Encoding {
 }
 
 impl Encoding {
-    #[cfg(feature = "sidecar")]
     pub(crate) const ALL: [Self; 5] = [
         Self::Json,
         Self::RelaxedJson,
@@ -54,14 +53,12 @@ impl Encoding {
     ];
 
     /// By its name in a configuration file.
-    #[cfg(feature = "sidecar")]
     pub(crate) fn named(name: &str) -> Option<Self> {
         Self::ALL
             .into_iter()
             .find(|encoding| encoding.name() == name)
     }
 
-    #[cfg(feature = "sidecar")]
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Json => "json",

@@ -176,7 +176,6 @@ impl Ledger {
     }
 
     /// Takes a row that the tail brought; none if this process has it already, which is then noted.
-    #[cfg(feature = "sidecar")]
     pub(crate) fn claim_tailed(self: &Arc<Self>, row: &Row) -> Option<Claim> {
         if self.is_tailed(&row.id) {
             return None;
@@ -187,7 +186,6 @@ impl Ledger {
     }
 
     /// Notes that the tail has brought a row, if it is known; whether it is.
-    #[cfg(feature = "sidecar")]
     pub(crate) fn is_tailed(&self, id: &RowId) -> bool {
         let mut state = self.state();
         let known = state.known.get_mut(id);
@@ -195,13 +193,11 @@ impl Ledger {
     }
 
     /// A tail is about to open: what is marked from here on it may bring.
-    #[cfg(feature = "sidecar")]
     pub(crate) fn tail_opens(&self) {
         self.state().tailed.get_or_insert_default();
     }
 
     /// There is no tail any more.
-    #[cfg(feature = "sidecar")]
     pub(crate) fn tail_ends(&self) {
         let mut state = self.state();
         let tailed = state.tailed.take().unwrap_or_default();
@@ -209,7 +205,6 @@ impl Ledger {
     }
 
     /// Parts what is marked by now from what will be; whether there is anything.
-    #[cfg(feature = "sidecar")]
     pub(crate) fn fence(&self) -> bool {
         let mut state = self.state();
         let Some(tailed) = &mut state.tailed else {
@@ -220,7 +215,6 @@ impl Ledger {
     }
 
     /// The tail has passed everything that was committed before the last fence.
-    #[cfg(feature = "sidecar")]
     pub(crate) fn passed(&self) {
         let mut state = self.state();
         let fenced = state
@@ -231,7 +225,6 @@ impl Ledger {
     }
 
     /// Whether more is kept for the tail than is to be remembered.
-    #[cfg(feature = "sidecar")]
     pub(crate) fn is_tail_late(&self) -> bool {
         let state = self.state();
         let kept = |tailed: &Tailed| tailed.fresh.len() + tailed.fenced.len();
@@ -505,7 +498,6 @@ impl State {
         }
     }
 
-    #[cfg(feature = "sidecar")]
     fn forget_marked(&mut self, ids: impl Iterator<Item = RowId>) {
         for id in ids {
             let known = self.known.get(&id);
@@ -759,7 +751,6 @@ mod tests {
     }
 
     /// With a tail, as in a sidecar.
-    #[cfg(feature = "sidecar")]
     mod tailed {
         use super::*;
 

@@ -26,7 +26,6 @@ use crate::{
     slots::{Ownership, Share},
     store::Store,
 };
-#[cfg(feature = "sidecar")]
 use crate::{row::now, store::decode};
 
 /// The longest a mark waits for company, however long the interval.
@@ -36,7 +35,6 @@ const LONGEST_LINGER: Duration = Duration::from_millis(500);
 const REMEMBERED: usize = 10;
 
 /// How long before it is due a row may be taken from the tail, in milliseconds: clocks of writers differ a little.
-#[cfg(feature = "sidecar")]
 const LEEWAY: i64 = 1000;
 
 /// The handle of one component's loops.
@@ -158,7 +156,6 @@ impl Line {
 
     /// Takes up a row that the tail has brought, if it is due, ours, and not known already; waits for its turn. What is
     /// not taken up is the pump's.
-    #[cfg(feature = "sidecar")]
     pub(super) async fn take(&self, raw: &bson::RawDocument) {
         let Ok(row) = decode(raw) else { return };
         let wait = row.pending.saturating_sub(now());
@@ -180,7 +177,6 @@ impl Line {
         }
     }
 
-    #[cfg(feature = "sidecar")]
     fn may_send(&self, row: &Row) -> bool {
         let grant = self.lanes.lanes().grant(row.lane);
         let owed = row.outstanding.as_deref();
@@ -197,14 +193,12 @@ pub(crate) struct Lines(Arc<Mutex<All>>);
 struct All {
     lines: Vec<Arc<Line>>,
     /// Whether there is a tail.
-    #[cfg(feature = "sidecar")]
     is_tailed: bool,
 }
 
 impl Lines {
     pub(super) fn add(&self, line: Arc<Line>) {
         let mut all = self.lock();
-        #[cfg(feature = "sidecar")]
         if all.is_tailed {
             line.ledger.tail_opens();
         }
@@ -215,13 +209,11 @@ impl Lines {
         self.lock().lines.clone()
     }
 
-    #[cfg(feature = "sidecar")]
     pub(super) fn count(&self) -> usize {
         self.lock().lines.len()
     }
 
     /// A tail is about to open, or has ended, for those lines too that come later.
-    #[cfg(feature = "sidecar")]
     pub(super) fn set_tailed(&self, is_tailed: bool) {
         let mut all = self.lock();
         all.is_tailed = is_tailed;

@@ -102,14 +102,12 @@ impl Publisher {
     }
 
     /// Waits for the turn of a row the tail has read: before those that are swept, like all that is new. Cancel safe.
-    #[cfg(feature = "sidecar")]
     pub(crate) async fn tail_turn(&self) -> Turn {
         self.ledger.room().await;
         Turn(self.sink.cap().take().await)
     }
 
     /// Publishes a row the tail has read, when its turn has come, after `wait`.
-    #[cfg(feature = "sidecar")]
     pub(crate) fn tail(
         &self,
         row: Row,
