@@ -99,11 +99,9 @@ async fn without_the_right_to_a_change_stream_it_is_only_slower() {
     stage.seed(1_000).await;
     println!("{} repeated", stage.all_arrive(&consumer).await.len());
     crew.push(gone);
-    eventually(
-        PATIENCE,
-        "each had reason to say it again",
-        async || crew[0].count("holds its lanes") > 20,
-    )
+    eventually(PATIENCE, "each had reason to say it again", async || {
+        crew[0].count("holds its lanes") > 20
+    })
     .await;
     let says = |replica: &Replica| replica.count("not allowed to follow");
     assert!(crew.iter().all(|replica| says(replica) == 1), "once");
