@@ -23,7 +23,7 @@ pub fn tests() -> Vec<Trial> {
 /// Longer than an election: this takes most of a minute.
 async fn whose_marks_fail_for_long_leaves_its_lanes_to_who_can_mark() {
     let set = ReplicaSet::start_with(1, &["--setParameter", "enableTestCommands=1"]).await;
-    let stage = Stage::of(&set).await;
+    let stage = Stage::of(&set).await.unhurried();
     let consumer = stage.consume().await;
     let named = |name: &str| {
         let uri = format!("{}&appName={name}", stage.mongo_by(set.port(0)));

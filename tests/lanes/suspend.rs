@@ -18,7 +18,7 @@ use crate::{
 /// Rows in flight of the replica that is suspended.
 const BURST: usize = 20;
 
-const ROWS: i32 = 2_560;
+const ROWS: i32 = 1_280;
 
 pub fn tests() -> Vec<Trial> {
     vec![
