@@ -18,7 +18,7 @@ use crate::{
     replica,
     stage::PATIENCE,
     support::eventually,
-    timeline::{self, Span},
+    timeline::{self, Nap, Span},
 };
 
 /// One process of the service.
@@ -30,6 +30,7 @@ pub struct Replica {
     reading: JoinHandle<()>,
     routes: Vec<String>,
     beat: Duration,
+    naps: Vec<Nap>,
     gone: Option<u64>,
 }
 
@@ -77,6 +78,7 @@ impl Casting {
             reading,
             routes: routes.collect(),
             beat: self.beat,
+            naps: Vec::new(),
             gone: None,
         }
     }
@@ -188,8 +190,16 @@ impl Replica {
         told
     }
 
+    /// At that time its clock has jumped ahead of the one all share.
+    pub fn was_suspended(&mut self, at: u64, length: Duration) {
+        let length = timeline::nanos(length);
+        self.naps.push(Nap { at, length });
+    }
+
     pub fn spans(&self) -> Vec<Span> {
-        timeline::spans(&self.told(), &self.routes, self.beat, self.gone)
+        let mut told = self.told();
+        timeline::set_back(&mut told, &self.naps);
+        timeline::spans(&told, &self.routes, self.beat, self.gone)
     }
 
     /// How many lanes it owns at that time.

@@ -14,7 +14,10 @@ mod clocks;
 mod crowd;
 mod document;
 mod doubt;
+mod evict;
 mod flight;
+mod poor;
+mod suspend;
 mod takeover;
 
 use std::process::ExitCode;
@@ -33,7 +36,10 @@ fn main() -> ExitCode {
         crowd::tests(),
         document::tests(),
         doubt::tests(),
+        evict::tests(),
         flight::tests(),
+        poor::tests(),
+        suspend::tests(),
         takeover::tests(),
     ];
     libtest_mimic::run(&arguments, groups.into_iter().flatten().collect()).exit_code()

@@ -56,7 +56,8 @@ impl Stage {
         Self::on(&set.uri()).await
     }
 
-    async fn on(mongo: &str) -> Self {
+    /// By a connection string.
+    pub async fn on(mongo: &str) -> Self {
         let namespace = unique("tea");
         let client = Client::with_uri_str(mongo).await.unwrap();
         Self {

@@ -15,6 +15,35 @@ pub fn nanos(time: Duration) -> u64 {
     time.as_nanos() as u64
 }
 
+/// A clock jumped ahead, and only its own process saw it.
+pub struct Nap {
+    /// By the clock all share, right after the jump.
+    pub at: u64,
+    pub length: u64,
+}
+
+/// Sets what was told by a clock that jumped back to the one all share. What was to come within the jump came with it.
+pub fn set_back(told: &mut [Value], naps: &[Nap]) {
+    let shared = |reading: u64| {
+        let mut ahead = 0;
+        for nap in naps {
+            match reading - ahead {
+                before if before < nap.at => return before,
+                within if within < nap.at + nap.length => return nap.at,
+                _ => ahead += nap.length,
+            }
+        }
+        reading - ahead
+    };
+    for line in told {
+        for moment in ["now", "until"] {
+            if let Some(reading) = line[moment].as_u64() {
+                line[moment] = shared(reading).into();
+            }
+        }
+    }
+}
+
 /// One owner of some lanes for one route.
 #[derive(Clone, Debug)]
 pub struct Span {

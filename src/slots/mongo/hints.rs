@@ -7,10 +7,16 @@ use bson::{Document, doc};
 use futures::{Stream, StreamExt, stream};
 use mongodb::{Collection, change_stream::ChangeStream};
 
-use crate::report::Reports;
+use crate::{
+    error::{UNAUTHORIZED, code},
+    report::Reports,
+};
 
 /// The least time between two openings.
 const PACE: Duration = Duration::from_secs(1);
+
+/// Where the user may not open it: rights come by hand.
+const REFUSED: Duration = Duration::from_secs(60);
 
 /// Yields when the epoch or a `seen` of the group changed, when the document came or went, and each time the stream was
 /// opened: what happened before that is not in it.
@@ -49,12 +55,30 @@ impl Hints {
         while self.stream.is_none() {
             match self.slots.watch().pipeline(news(&self.group)).await {
                 Ok(stream) => self.stream = Some(stream.with_type()),
+                Err(error) if code(&error) == Some(UNAUTHORIZED) => {
+                    self.report_refusal(&error);
+                    tokio::time::sleep(REFUSED).await;
+                }
                 Err(error) => {
                     self.report(&error);
                     tokio::time::sleep(PACE).await;
                 }
             }
         }
+    }
+
+    /// The server quotes the command, which is another each time.
+    fn report_refusal(&mut self, error: &mongodb::error::Error) {
+        let group = &self.group;
+        self.reports.first("not authorized", |times| {
+            tracing::warn!(
+                group,
+                %error,
+                times,
+                "not allowed to follow outbox_slots, so changes of the group are seen a beat later; grant the user \
+                 changeStream and find on it"
+            );
+        });
     }
 
     fn report(&mut self, error: &mongodb::error::Error) {
