@@ -9,11 +9,10 @@ use bson::{Document, doc};
 use toa_outbox::{Amqp, Component, Label, Outbox};
 
 use crate::{
-    admin::Admin,
     load::{bulky, commit, seed, through},
     log::Log,
     rig::{PATIENCE, Rig},
-    support::{Cable, Checker, Rabbit, eventually, servers},
+    support::{Admin, Cable, Checker, Rabbit, eventually, servers},
 };
 
 /// A component with a label `good` and a label `bad`, told by the state's `to`.

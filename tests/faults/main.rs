@@ -3,7 +3,6 @@
 #[path = "../support/mod.rs"]
 mod support;
 
-mod admin;
 mod broker;
 mod culprit;
 mod init;

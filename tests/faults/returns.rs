@@ -6,11 +6,10 @@ use bson::{Document, doc};
 use toa_outbox::{Amqp, Label, Outbox};
 
 use crate::{
-    admin::Admin,
     load::{alone, breakable, commit, dose, seed},
     log::Log,
     rig::{PATIENCE, Rig, memory},
-    support::{Checker, eventually},
+    support::{Admin, Checker, eventually},
 };
 
 /// Makes the component have a label for each of these, told by the state's `to`.

@@ -7,6 +7,7 @@ mod five;
 mod follow;
 mod many;
 mod process;
+mod ready;
 mod share;
 mod stop;
 mod town;

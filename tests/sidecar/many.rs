@@ -8,7 +8,7 @@ use mongodb::Collection;
 use tokio::time::Instant;
 
 use crate::{
-    process::{PATIENCE, Sidecar},
+    process::PATIENCE,
     support::{Checker, ReplicaSet, eventually, servers, unique},
     town::{Town, row},
 };
@@ -87,19 +87,4 @@ async fn two_hundred_collections_are_one_stream() {
     );
     assert_eq!(streams(&town).await, (1, 1));
     assert!(sidecar.stop().await.success());
-}
-
-impl Sidecar {
-    /// What it has used of a core so far.
-    fn processor_time(&self) -> Duration {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.id())).unwrap();
-        let (_, fields) = stat.rsplit_once(") ").unwrap();
-        let fields: Vec<&str> = fields.split(' ').collect();
-        // utime and stime, in ticks of 10 ms; see proc(5).
-        let ticks: u64 = fields[11..13]
-            .iter()
-            .map(|ticks| ticks.parse::<u64>().unwrap())
-            .sum();
-        Duration::from_millis(ticks * 10)
-    }
 }

@@ -8,6 +8,10 @@ use std::{
 };
 
 use rustix::process::{Pid, Signal, kill_process};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::TcpStream,
+};
 
 use crate::support::eventually;
 
@@ -43,8 +47,40 @@ impl Sidecar {
         Self { child, said }
     }
 
-    pub fn id(&self) -> u32 {
-        self.child.id()
+    /// Asks what it shows; status and body.
+    pub async fn get(&self, path: &str) -> (u16, String) {
+        let said = self.says("shows /livez").await;
+        let (_, address) = said.split_once("address=").unwrap();
+        let mut stream = TcpStream::connect(address.trim()).await.unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        let status = head.split(' ').nth(1).unwrap().parse().unwrap();
+        (status, body.to_owned())
+    }
+
+    /// What it has used of a core so far.
+    pub fn processor_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let (_, fields) = stat.rsplit_once(") ").unwrap();
+        let fields: Vec<&str> = fields.split(' ').collect();
+        // utime and stime, in ticks of 10 ms; see proc(5).
+        let ticks = fields[11..13]
+            .iter()
+            .map(|ticks| ticks.parse::<u64>().unwrap());
+        Duration::from_millis(ticks.sum::<u64>() * 10)
+    }
+
+    /// What it has in memory, in KiB.
+    pub fn memory(&self) -> u64 {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:"))
+            .unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
     }
 
     /// The lines it wrote that have `text` in them.

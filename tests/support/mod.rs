@@ -13,6 +13,7 @@
 // Each test binary uses a part of this.
 #![allow(dead_code, unused_imports)]
 
+mod admin;
 mod authority;
 mod cable;
 mod checker;
@@ -23,6 +24,7 @@ pub mod ports;
 mod rabbit;
 mod replica_set;
 
+pub use admin::Admin;
 pub use authority::{Authority, Identity};
 pub use cable::Cable;
 pub use checker::{Checker, Delivery};

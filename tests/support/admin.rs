@@ -8,7 +8,7 @@ use lapin::{
     types::{AMQPValue, FieldTable},
 };
 
-use crate::support::unique;
+use super::unique;
 
 pub struct Admin {
     _connection: Connection,
@@ -36,11 +36,15 @@ impl Admin {
 
     /// A durable fanout, as the sink declares it.
     pub async fn declare(&self, exchange: &str) {
+        self.declare_as(exchange, ExchangeKind::Fanout).await;
+    }
+
+    /// A durable one of another type.
+    pub async fn declare_as(&self, exchange: &str, kind: ExchangeKind) {
         let options = ExchangeDeclareOptions {
             durable: true,
             ..Default::default()
         };
-        let kind = ExchangeKind::Fanout;
         let none = FieldTable::default();
         self.channel
             .exchange_declare(exchange.into(), kind, options, none)

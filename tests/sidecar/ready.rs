@@ -1,0 +1,148 @@
+//! What an orchestrator is told, and what becomes of rows meanwhile.
+
+use std::time::Duration;
+
+use bson::doc;
+use lapin::ExchangeKind;
+use tokio::time::Instant;
+
+use crate::{
+    process::{PATIENCE, Sidecar},
+    support::{Admin, Checker, Rabbit, eventually, servers},
+    town::Town,
+};
+
+/// A town with a broker of its own.
+async fn stage() -> (Rabbit, Town) {
+    let rabbit = Rabbit::start().await;
+    let town = Town::on(&servers().await.mongo, &rabbit.uri())
+        .await
+        .unhurried();
+    town.write(1).await;
+    (rabbit, town)
+}
+
+fn start(town: &Town) -> Sidecar {
+    let mut settings = town.settings();
+    settings.push(("LISTEN", "127.0.0.1:0".into()));
+    Sidecar::start(&settings)
+}
+
+/// Waits for an answer of `/readyz`, which names what is wrong.
+async fn is_ready(sidecar: &Sidecar, status: u16, text: &str) {
+    eventually(
+        PATIENCE,
+        &format!("/readyz is {status}, {text}"),
+        async || {
+            let (answered, body) = sidecar.get("/readyz").await;
+            answered == status && body.contains(text)
+        },
+    )
+    .await;
+}
+
+/// CASE 34.
+#[tokio::test]
+async fn without_a_broker_it_is_alive_and_not_ready() {
+    let (rabbit, town) = stage().await;
+    let sidecar = start(&town);
+    is_ready(&sidecar, 200, "connected").await;
+    rabbit.kill().await;
+    let killed = Instant::now();
+    is_ready(&sidecar, 503, "away").await;
+    assert!(
+        killed.elapsed() < Duration::from_secs(10),
+        "{:?}",
+        killed.elapsed()
+    );
+    assert_eq!(sidecar.get("/livez").await.0, 200);
+    rabbit.start_again().await;
+    is_ready(&sidecar, 200, "connected").await;
+    assert!(sidecar.stop().await.success());
+}
+
+/// CASE 25.
+#[tokio::test]
+async fn a_blocked_broker_is_told_and_costs_no_memory() {
+    let (rabbit, town) = stage().await;
+    let consumer = town.consumer().await;
+    let sidecar = start(&town);
+    town.settled().await;
+    rabbit.block().await;
+    town.write(100).await;
+    is_ready(&sidecar, 503, "blocked").await;
+    let before = sidecar.memory();
+    for _ in 0..20 {
+        town.write(1000).await;
+    }
+    eventually(PATIENCE, "the metrics tell", async || {
+        let (_, metrics) = sidecar.get("/metrics").await;
+        let waits = |line: &str| {
+            line.starts_with("toa_outbox_unpublished_rows{") && line.ends_with(" 20100")
+        };
+        metrics.lines().any(waits) && metrics.contains("toa_outbox_blocked 1")
+    })
+    .await;
+    let more = sidecar.memory().saturating_sub(before);
+    assert!(more < 32 * 1024, "{more} KiB more for 20 000 rows");
+    let slots = town.database.collection::<bson::Document>("outbox_slots");
+    let group = slots
+        .find_one(doc! { "_id": town.database.name() })
+        .await
+        .unwrap()
+        .unwrap();
+    let members = group.get_array("members").unwrap();
+    let routes = members[0]
+        .as_document()
+        .unwrap()
+        .get_array("routes")
+        .unwrap();
+    assert!(
+        members.len() == 1 && !routes.is_empty(),
+        "its slot is held: {group}"
+    );
+    rabbit.unblock().await;
+    is_ready(&sidecar, 200, "connected").await;
+    consumer.wait_for(20_101, PATIENCE).await;
+    town.settled().await;
+    assert!(sidecar.stop().await.success());
+}
+
+/// CASE 27.
+#[tokio::test]
+async fn an_exchange_that_is_deleted_delays_no_other() {
+    let (mongo, rabbit) = (&servers().await.mongo, Rabbit::start().await);
+    let (good, bad) = (
+        Town::on(mongo, &rabbit.uri()).await,
+        Town::on(mongo, &rabbit.uri()).await,
+    );
+    // Of one database, so that one sidecar follows both.
+    let bad = Town {
+        database: good.database.clone(),
+        mongodb: good.mongodb.clone(),
+        ..bad
+    };
+    good.write(1).await;
+    bad.write(1).await;
+    let consumer = good.consumer().await;
+    let sidecar = start(&good);
+    good.settled().await;
+    bad.settled().await;
+    let admin = Admin::of(&rabbit.uri()).await;
+    let exchange = bad.exchange("created");
+    admin.delete(&exchange).await;
+    // Another under its name, or it would just be declared again.
+    admin.declare_as(&exchange, ExchangeKind::Direct).await;
+    for _ in 0..10 {
+        bad.write(10).await;
+        good.write(100).await;
+    }
+    consumer.wait_for(1001, PATIENCE).await;
+    good.settled().await;
+    assert_eq!(bad.unpublished().await, 100);
+    admin.delete(&exchange).await;
+    let late = Checker::bind(&rabbit.uri(), &exchange).await;
+    late.wait_for(100, PATIENCE).await;
+    bad.settled().await;
+    assert!(sidecar.stop().await.success());
+}
