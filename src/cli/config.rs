@@ -62,8 +62,9 @@ impl Configuration {
         })
     }
 
-    fn origin(&self, key: &Key) -> &str {
-        self.origins.get(key.name).map_or("default", String::as_str)
+    fn origin(&self, key: &Key) -> String {
+        let origin = self.origins.get(key.name);
+        origin.map_or_else(|| "default".to_owned(), ToString::to_string)
     }
 
     fn value(&self, key: &Key) -> Value {

@@ -9,13 +9,13 @@ const BEAT: &str = "TOA_ATOMICITY_INTERVAL";
 pub(crate) struct Key {
     pub(crate) name: &'static str,
     /// What the file has to hold; everywhere else all values are text.
-    pub(super) kind: Kind,
+    pub(in crate::config) kind: Kind,
     /// Whether its value must never be shown.
     pub(crate) secret: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(in crate::config) enum Kind {
     Text,
     /// One or several, of which none contains a space.
     Words,
@@ -84,7 +84,7 @@ impl Key {
 }
 
 /// What to say of a name that does not exist, among those that do.
-pub(super) fn stranger(what: &str, name: &str, known: &[String]) -> String {
+pub(in crate::config) fn stranger(what: &str, name: &str, known: &[String]) -> String {
     let distance = |known: &&String| strsim::damerau_levenshtein(known, name);
     match known.iter().min_by_key(distance) {
         Some(nearest) if distance(&nearest) <= 3 => {

@@ -102,7 +102,8 @@ pub(super) fn to_bson(value: &dyn Val) -> Result<Bson, String> {
             .inner()
             .map_or(Ok(Bson::Null), |value| to_bson(value));
     }
-    let kind = value.get_type().name();
+    let kind = value.get_type().name().rsplit('.').next();
+    let kind = kind.unwrap_or_default().to_lowercase();
     Err(format!(
         "a {kind} cannot be published; make a text of it: string(…)"
     ))
