@@ -247,6 +247,38 @@ fn what_holds_is_shown_with_its_origin_and_without_passwords() {
     assert!(!text.contains("hunter2"), "{text}");
 }
 
+#[test]
+fn secrets_come_from_files_and_layers_lie_over_each_other() {
+    let directory = TempDir::new().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(directory.path().join(name), text).unwrap();
+    write("uri", "mongodb://me:hunter2@mounted/tea\n");
+    write(
+        "mine.toml",
+        "batch = 1\nmongodb = \"mongodb://me:hunter2@mine\"",
+    );
+    write("theirs.toml", "batch = 2");
+    let given = Given {
+        file: "batch = 3".into(),
+        env: vec![
+            ("TOA_OUTBOX_MONGODB_FILE".into(), "uri".into()),
+            ("TOA_OUTBOX_CONFIG".into(), "theirs.toml".into()),
+        ],
+        args: ["--json", "--config", "mine.toml"]
+            .map(str::to_owned)
+            .into(),
+    };
+    let text = String::from_utf8(run(directory.path(), &given).stdout).unwrap();
+    let shown: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let settings = &shown["settings"];
+    assert_eq!(settings["mongodb"]["value"], "mongodb://…@mounted/tea");
+    assert_eq!(
+        settings["mongodb"]["origin"],
+        "environment, from uri: TOA_OUTBOX_MONGODB_FILE"
+    );
+    assert_eq!(settings["batch"]["value"], 1);
+    assert_eq!(settings["config"]["origin"], "command line: --config");
+}
+
 const ALL: &str = r#"
 mongodb = "mongodb://me:hunter2@db,db2:2/tea?replicaSet=rs0"
 amqp = ["amqp://me:hunter2@a", "amqp://b/v"]

@@ -71,7 +71,7 @@ impl Configuration {
         let settings = &self.settings;
         match key.name {
             "mongodb" => json!(settings.mongodb.as_deref().map(masked)),
-            "database" => json!(settings.database),
+            "database" => json!(settings.database.as_deref().map(masked)),
             "amqp" => settings.amqp.iter().map(|uri| masked(uri)).collect(),
             "amqp_ca" => json!(settings.amqp_ca),
             "amqp_cert" => json!(settings.amqp_cert),

@@ -207,7 +207,7 @@ impl Configuration {
 fn missing(name: &'static str, remedy: &str) -> Error {
     Error::Setting {
         name: Key::named(name).map_or_else(String::new, Key::variable),
-        origin: "environment".into(),
+        origin: "not set".into(),
         value: String::new(),
         expected: remedy.to_owned(),
     }

@@ -90,6 +90,7 @@ impl VariableResolver for Variables<'_> {
 }
 
 /// Something in an event.
+#[derive(Clone, Copy)]
 pub(super) enum Found<'a> {
     Value(&'a Bson),
     /// A variable that is a document.
