@@ -8,17 +8,17 @@ const BEAT: &str = "TOA_ATOMICITY_INTERVAL";
 #[derive(Debug)]
 pub(crate) struct Key {
     pub(crate) name: &'static str,
-    /// What the file has to hold; everywhere else all values are text.
     pub(in crate::config) kind: Kind,
-    /// Whether its value must never be shown.
-    pub(crate) secret: bool,
 }
 
+/// What the file has to hold; everywhere else all values are text.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::config) enum Kind {
+    /// A connection string, with a password maybe: never shown.
+    Uri,
+    /// One or several.
+    Uris,
     Text,
-    /// One or several, of which none contains a space.
-    Words,
     Number,
     Switch,
     /// An address, or the number of a port.
@@ -26,20 +26,14 @@ pub(in crate::config) enum Kind {
 }
 
 const fn key(name: &'static str, kind: Kind) -> Key {
-    let secret = false;
-    Key { name, kind, secret }
-}
-
-const fn secret(name: &'static str, kind: Kind) -> Key {
-    let secret = true;
-    Key { name, kind, secret }
+    Key { name, kind }
 }
 
 pub(crate) static KEYS: [Key; 20] = [
-    secret("mongodb", Kind::Text),
+    key("mongodb", Kind::Uri),
     key("mongodb_file", Kind::Text),
     key("database", Kind::Text),
-    secret("amqp", Kind::Words),
+    key("amqp", Kind::Uris),
     key("amqp_file", Kind::Text),
     key("amqp_ca", Kind::Text),
     key("amqp_cert", Kind::Text),
@@ -68,6 +62,10 @@ impl Key {
     /// By its name in the environment.
     pub(super) fn of_variable(name: &str) -> Option<&'static Self> {
         KEYS.iter().find(|key| key.variable() == name)
+    }
+
+    pub(super) fn is_secret(&self) -> bool {
+        matches!(self.kind, Kind::Uri | Kind::Uris)
     }
 
     pub(crate) fn variable(&self) -> String {

@@ -1,6 +1,6 @@
 //! A table of the file, read key by key.
 
-use std::{borrow::Cow, path::Path};
+use std::borrow::Cow;
 
 use toml::{
     Spanned,
@@ -27,8 +27,7 @@ impl Source<'_> {
     fn origin(self, position: usize) -> Cow<'static, str> {
         let before = self.text.get(..position).unwrap_or(self.text);
         let line = before.matches('\n').count() + 1;
-        let path = Path::new(self.path).display();
-        format!("{path} line {line}").into()
+        format!("{} line {line}", self.path).into()
     }
 
     /// The line itself is not repeated: it may hold a password.
@@ -195,8 +194,10 @@ impl<'a> Section<'a> {
             return Ok(None);
         };
         let text = match (key.kind, value.get_ref()) {
-            (Kind::Text | Kind::Words | Kind::Address, DeValue::String(text)) => text.to_string(),
-            (Kind::Words, list @ DeValue::Array(_)) => words(list)
+            (Kind::Uri | Kind::Uris | Kind::Text | Kind::Address, DeValue::String(text)) => {
+                text.to_string()
+            }
+            (Kind::Uris, list @ DeValue::Array(_)) => words(list)
                 .map(|words| words.join(" "))
                 .ok_or_else(|| self.mistyped(key, list))?,
             (Kind::Number | Kind::Address, DeValue::Integer(number)) if number.radix() == 10 => {
@@ -215,8 +216,8 @@ impl<'a> Section<'a> {
 
     fn mistyped(&self, key: &Key, value: &DeValue<'_>) -> Error {
         let expected = match key.kind {
-            Kind::Text => "a text in quotes",
-            Kind::Words => "a text, or a list of texts",
+            Kind::Uri | Kind::Text => "a text in quotes",
+            Kind::Uris => "a text, or a list of texts",
             Kind::Number => "a whole number, without quotes and in decimal",
             Kind::Switch => "true or false",
             Kind::Address => "a text such as \"127.0.0.1:9090\", or a port",
