@@ -19,7 +19,7 @@ mod target;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, error::ErrorKind};
 
 use crate::config::masked;
 use failure::{Outcome, say};
@@ -99,10 +99,15 @@ impl Cli {
 /// Help and version as they are, and what is wrong on one line: clap repeats an argument, which may be a connection
 /// string in the wrong place.
 fn refuse(error: &clap::Error) -> ExitCode {
-    if !error.use_stderr() {
+    let is_help = error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand;
+    if is_help || !error.use_stderr() {
         // A closed pipe is nobody's fault.
         let _ = error.print();
-        return ExitCode::SUCCESS;
+        return if is_help {
+            ExitCode::from(2)
+        } else {
+            ExitCode::SUCCESS
+        };
     }
     let text = error.render().to_string();
     let said = text.split("\nUsage:").next().unwrap_or_default();

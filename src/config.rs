@@ -34,7 +34,7 @@ use given::Given;
 pub(crate) use self::{
     given::Given as Flag,
     key::{KEYS, Key},
-    layers::layers,
+    layers::{Origins, layers},
     sidecar::Log,
     uri::masked,
 };

@@ -68,15 +68,16 @@ impl Configuration {
         })
     }
 
-    fn origin(&self, key: &Key) -> &str {
-        self.origins.get(key.name).map_or("default", String::as_str)
+    fn origin(&self, key: &Key) -> String {
+        let origin = self.origins.get(key.name);
+        origin.map_or_else(|| "default".to_owned(), ToString::to_string)
     }
 
     fn value(&self, key: &Key) -> Value {
         let settings = &self.settings;
         match key.name {
             "mongodb" => json!(settings.mongodb.as_deref().map(masked)),
-            "database" => json!(settings.database),
+            "database" => json!(settings.database.as_deref().map(masked)),
             "amqp" => settings.amqp.iter().map(|uri| masked(uri)).collect(),
             "amqp_ca" => json!(settings.amqp_ca),
             "amqp_cert" => json!(settings.amqp_cert),

@@ -1,13 +1,13 @@
 //! What every command can be told, and what follows from it together with environment and file.
 
-use std::{collections::BTreeMap, net::SocketAddr};
+use std::net::SocketAddr;
 
 use clap::Args;
 use mongodb::{Client, Database, options::ConnectionString};
 
 use crate::{
     Amqp, Component, Error, Settings,
-    config::{self, Flag, Key, Log},
+    config::{self, Flag, Key, Log, Origins},
 };
 
 const WHERE: &str = "Where the rows are, and where messages go";
@@ -99,7 +99,7 @@ pub(crate) struct Configuration {
     /// The file that was read, if there was one.
     pub(super) file: Option<String>,
     /// Who set what, by name of the setting; what is absent has its default.
-    pub(super) origins: BTreeMap<&'static str, String>,
+    pub(super) origins: Origins,
 }
 
 impl Options {
@@ -194,10 +194,10 @@ impl Configuration {
     }
 
     fn refuse(&self, name: &'static str, expected: String) -> Error {
-        let origin = self.origins.get(name).cloned();
+        let origin = self.origins.get(name);
         Error::Setting {
-            name: name.to_owned(),
-            origin: origin.map_or("default".into(), Into::into),
+            name: origin.map_or(name, |origin| &origin.name).to_owned(),
+            origin: origin.map_or("default".into(), |origin| origin.place.clone()),
             value: "…".into(),
             expected,
         }
@@ -207,7 +207,7 @@ impl Configuration {
 fn missing(name: &'static str, remedy: &str) -> Error {
     Error::Setting {
         name: Key::named(name).map_or_else(String::new, Key::variable),
-        origin: "environment".into(),
+        origin: "not set".into(),
         value: String::new(),
         expected: remedy.to_owned(),
     }

@@ -15,8 +15,10 @@ pub(super) struct Declared {
     pub(super) origin: Cow<'static, str>,
 }
 
-/// The labels that are declared by name, and the default.
-const SYSTEM: [(&str, fn() -> Label); 4] = [
+type Make = fn() -> Label;
+
+/// The labels that are declared by name.
+const SYSTEM: [(&str, Make); 4] = [
     ("created", Label::created),
     ("updated", Label::updated),
     ("deleted", Label::deleted),

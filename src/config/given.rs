@@ -73,7 +73,7 @@ impl Given {
     }
 
     pub(crate) fn fault(&self, problem: String) -> Error {
-        let value = match self.key.secret {
+        let value = match self.key.is_secret() {
             true if self.value.is_empty() => String::new(),
             true => "…".to_owned(),
             // A connection string may have come to the wrong place.

@@ -8,17 +8,17 @@ const BEAT: &str = "TOA_ATOMICITY_INTERVAL";
 #[derive(Debug)]
 pub(crate) struct Key {
     pub(crate) name: &'static str,
-    /// What the file has to hold; everywhere else all values are text.
-    pub(super) kind: Kind,
-    /// Whether its value must never be shown.
-    pub(crate) secret: bool,
+    pub(in crate::config) kind: Kind,
 }
 
+/// What the file has to hold; everywhere else all values are text.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Kind {
+pub(in crate::config) enum Kind {
+    /// A connection string, with a password maybe: never shown.
+    Uri,
+    /// One or several.
+    Uris,
     Text,
-    /// One or several, of which none contains a space.
-    Words,
     Number,
     Switch,
     /// An address, or the number of a port.
@@ -26,20 +26,14 @@ pub(super) enum Kind {
 }
 
 const fn key(name: &'static str, kind: Kind) -> Key {
-    let secret = false;
-    Key { name, kind, secret }
-}
-
-const fn secret(name: &'static str, kind: Kind) -> Key {
-    let secret = true;
-    Key { name, kind, secret }
+    Key { name, kind }
 }
 
 pub(crate) static KEYS: [Key; 20] = [
-    secret("mongodb", Kind::Text),
+    key("mongodb", Kind::Uri),
     key("mongodb_file", Kind::Text),
     key("database", Kind::Text),
-    secret("amqp", Kind::Words),
+    key("amqp", Kind::Uris),
     key("amqp_file", Kind::Text),
     key("amqp_ca", Kind::Text),
     key("amqp_cert", Kind::Text),
@@ -70,6 +64,10 @@ impl Key {
         KEYS.iter().find(|key| key.variable() == name)
     }
 
+    pub(super) fn is_secret(&self) -> bool {
+        matches!(self.kind, Kind::Uri | Kind::Uris)
+    }
+
     pub(crate) fn variable(&self) -> String {
         match self.name {
             "beat" => BEAT.to_owned(),
@@ -84,7 +82,7 @@ impl Key {
 }
 
 /// What to say of a name that does not exist, among those that do.
-pub(super) fn stranger(what: &str, name: &str, known: &[String]) -> String {
+pub(in crate::config) fn stranger(what: &str, name: &str, known: &[String]) -> String {
     let distance = |known: &&String| strsim::damerau_levenshtein(known, name);
     match known.iter().min_by_key(distance) {
         Some(nearest) if distance(&nearest) <= 3 => {

@@ -1,6 +1,10 @@
 //! Defaults, file, environment and command line, one over the other.
 
-use std::collections::{BTreeMap, HashSet};
+use std::{
+    borrow::Cow,
+    collections::{BTreeMap, HashSet},
+    fmt,
+};
 
 use super::{
     Settings,
@@ -24,7 +28,22 @@ pub(crate) struct Layers {
     /// The file that was read, if there was one.
     pub(crate) file: Option<String>,
     /// By name of the setting; whatever is not here has its default.
-    pub(crate) origins: BTreeMap<&'static str, String>,
+    pub(crate) origins: Origins,
+}
+
+pub(crate) type Origins = BTreeMap<&'static str, Origin>;
+
+/// Who set something.
+pub(crate) struct Origin {
+    /// The setting, as it is spelled there.
+    pub(crate) name: String,
+    pub(crate) place: Cow<'static, str>,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.place, self.name)
+    }
 }
 
 /// Reads file and environment, under what the command line says.
@@ -49,7 +68,7 @@ fn stack(flags: Vec<Given>, environment: Environment) -> Result<Layers> {
         sidecar: Sidecar::default(),
         components: Vec::new(),
         file: path,
-        origins: BTreeMap::new(),
+        origins: Origins::new(),
     };
     for given in given.iter().chain(&environment.given).chain(&flags) {
         layers.take(given)?;
@@ -63,9 +82,9 @@ impl Layers {
         if !self.settings.set(given)? {
             self.sidecar.set(given)?;
         }
-        let origin = match given.name.starts_with(['-', 'T']) {
-            true => format!("{} ({})", given.origin, given.name),
-            false => given.origin.to_string(),
+        let origin = Origin {
+            name: given.name.clone(),
+            place: given.origin.clone(),
         };
         self.origins.insert(given.key.name, origin);
         Ok(())

@@ -37,6 +37,8 @@
 //! without the field.
 //!
 //! Only what an expression mentions is converted: of `state.temperature` that number, not the whole of `state`.
+//!
+//! [cel]: https://cel.dev
 
 mod expression;
 mod payload;

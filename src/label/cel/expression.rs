@@ -1,6 +1,9 @@
 //! One expression over an event.
 
-use std::sync::{Arc, LazyLock};
+use std::{
+    sync::{Arc, LazyLock},
+    thread,
+};
 
 use bson::Bson;
 use cel::{
@@ -10,10 +13,11 @@ use cel::{
 use super::{scope, value};
 use crate::row::Event;
 
-/// The longest text, in bytes. The parser and the evaluation recurse, and a stack is finite: this and
-/// [`DEEPEST`] keep them far from its end.
+/// The longest text, in bytes, and the most levels of nesting. Parser and evaluation recurse, and the stack of a
+/// worker is small: the text is parsed on a stack of its own, and what is nested deeper is never evaluated.
 const LONGEST: usize = 8192;
-const DEEPEST: usize = 64;
+const DEEPEST: usize = 32;
+const PARSERS_STACK: usize = 256 << 20;
 
 /// The longest that is repeated of what went wrong: CEL shows whole values.
 const TOLD: usize = 200;
@@ -28,6 +32,17 @@ impl Expression {
         if text.len() > LONGEST {
             return Err(format!("expected at most {LONGEST} bytes"));
         }
+        let thread = thread::Builder::new().stack_size(PARSERS_STACK);
+        thread::scope(|scope| {
+            let parsing = thread.spawn_scoped(scope, || Self::parse_on_this_stack(text));
+            let parsing = parsing.map_err(|error| format!("no thread to read it: {error}"))?;
+            let parsed = parsing.join();
+            parsed
+                .unwrap_or_else(|_| Err("the parser failed on it; write it in another way".into()))
+        })
+    }
+
+    fn parse_on_this_stack(text: &str) -> Result<Self, String> {
         let parsed = STANDARD
             .parser()
             .parse(text)
@@ -75,6 +90,7 @@ impl VariableResolver for Variables<'_> {
 }
 
 /// Something in an event.
+#[derive(Clone, Copy)]
 pub(super) enum Found<'a> {
     Value(&'a Bson),
     /// A variable that is a document.

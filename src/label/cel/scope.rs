@@ -15,16 +15,17 @@ const NAMESPACE: &str = "optional";
 pub(super) fn check(expression: &IdedExpr) -> Result<(), String> {
     let mut mentions = Mentions::default();
     mentions.collect(expression);
-    let known = |name: &&&str| !VARIABLES.contains(*name) && !is_type(name);
-    if let Some(name) = mentions.variables.iter().find(known) {
+    // First, as a misspelt `map` leaves its variable without meaning as well.
+    if let Some(name) = mentions.functions.iter().find(|name| !is_function(name)) {
         return Err(format!(
-            "there is no variable {name}; there are {}",
-            VARIABLES.join(", ")
+            "there is no function {name}, or not with so many arguments; there are those of CEL's standard library"
         ));
     }
-    match mentions.functions.iter().find(|name| !is_function(name)) {
+    let is_stranger = |name: &&&str| !VARIABLES.contains(*name) && !is_type(name);
+    match mentions.variables.iter().find(is_stranger) {
         Some(name) => Err(format!(
-            "there is no function {name}, or not with so many arguments; CEL's standard library has those there are"
+            "there is no variable {name}; there are {}",
+            VARIABLES.join(", ")
         )),
         None => Ok(()),
     }

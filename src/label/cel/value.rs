@@ -49,13 +49,15 @@ pub(super) fn of_bson(value: &Bson) -> Boxed<'_> {
 }
 
 pub(super) fn of_document(document: &Document) -> Boxed<'_> {
-    let entry = |(key, value)| (key_of(key), of_bson(value));
-    let entries: HashMap<CelMapKey<'_>, Boxed<'_>> = document.iter().map(entry).collect();
+    let entries = document.iter();
+    let entries: HashMap<CelMapKey<'_>, Boxed<'_>> = entries
+        .map(|(key, value)| (key_of(key), of_bson(value)))
+        .collect();
     Box::new(CelMap::from(entries))
 }
 
-fn key_of(key: &String) -> CelMapKey<'_> {
-    CelMapKey::String(CelString::from(key.as_str()))
+fn key_of(key: &str) -> CelMapKey<'_> {
+    CelMapKey::String(CelString::from(key))
 }
 
 fn text<'a>(text: String) -> Boxed<'a> {
@@ -98,11 +100,10 @@ pub(super) fn to_bson(value: &dyn Val) -> Result<Bson, String> {
         return document(map).map(Bson::Document);
     }
     if let Some(optional) = value.downcast_ref::<CelOptional<'_>>() {
-        return optional
-            .inner()
-            .map_or(Ok(Bson::Null), |value| to_bson(value));
+        return optional.inner().map_or(Ok(Bson::Null), to_bson);
     }
-    let kind = value.get_type().name();
+    let kind = value.get_type().name().rsplit('.').next();
+    let kind = kind.unwrap_or_default().to_lowercase();
     Err(format!(
         "a {kind} cannot be published; make a text of it: string(…)"
     ))
