@@ -141,9 +141,8 @@ mod tests {
         let mut names = 0;
         for (name, kind) in types.filter_map(|line| line.split_once(' ')) {
             assert!(text.contains(&format!("# HELP {name} ")), "{name}");
-            let row = readme
-                .lines()
-                .find(|line| line.contains(&format!("`{name}`")));
+            let mut table = readme.lines().filter(|line| line.starts_with('|'));
+            let row = table.find(|line| line.contains(&format!("`{name}`")));
             assert!(
                 row.is_some_and(|row| row.contains(kind)),
                 "{name} in README"
