@@ -83,8 +83,8 @@ impl Amqp {
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`](crate::Error::Setting) if there is no URI or one of them is none. That a
-    /// broker cannot be reached is no error: it is tried again.
+    /// [`Error::Setting`](crate::Error::Setting) if there is no URI or one of them is none, and for a certificate
+    /// or key that cannot be used. That a broker cannot be reached is no error: it is tried again.
     pub fn start(settings: &Settings) -> Result<Self> {
         settings.check("builder")?;
         let (amqp, run) = Self::new(settings)?;
