@@ -6,10 +6,13 @@
 
 #[cfg(feature = "sidecar")]
 pub(crate) mod prometheus;
+mod sidecar;
 
 use std::{sync::Arc, time::Duration, time::Instant};
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
+
+pub(crate) use sidecar::{BacklogMeters, TailMeters, tail_reopened};
 
 /// Why a message of a row is still owed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,8 +39,6 @@ const KINDS: [(Failure, &str); 4] = [
 pub(crate) struct Meters(Arc<Handles>);
 
 struct Handles {
-    unpublished: Gauge,
-    oldest: Gauge,
     labels: Vec<OfLabel>,
     avoided: Counter,
     marked: Counter,
@@ -47,8 +48,6 @@ struct Handles {
     commit_to_confirm: Histogram,
     unassigned: Counter,
     lanes: Gauge,
-    tailed: Counter,
-    reopened: Counter,
 }
 
 struct OfLabel {
@@ -62,8 +61,6 @@ impl Meters {
     pub(crate) fn new<'a>(component: &str, labels: impl Iterator<Item = &'a str>) -> Self {
         let of = [("component", component.to_owned())];
         Self(Arc::new(Handles {
-            unpublished: gauge!(UNPUBLISHED, &of),
-            oldest: gauge!(OLDEST, &of),
             labels: labels.map(|label| OfLabel::new(component, label)).collect(),
             avoided: counter!(AVOIDED, &of),
             marked: counter!(MARKED, &of),
@@ -73,16 +70,7 @@ impl Meters {
             commit_to_confirm: histogram!(COMMIT_TO_CONFIRM, &of),
             unassigned: counter!(UNASSIGNED, &of),
             lanes: gauge!(LANES, &of),
-            tailed: counter!(TAILED, &of),
-            reopened: counter!(REOPENED, &of),
         }))
-    }
-
-    /// How much waits in the collection, whoever has to publish it, and for how long its oldest row has been due.
-    /// **The one to alert on is the age**: it grows whatever the fault is. Worry when it exceeds a minute.
-    pub(crate) fn backlog(&self, rows: u64, age: Duration) {
-        self.0.unpublished.set(rows as f64);
-        self.0.oldest.set(age);
     }
 
     /// A message of the label with this number was confirmed, and how long after its row was made, by the clocks
@@ -146,16 +134,6 @@ impl Meters {
     /// How many lanes this replica owns. Worry when the sum over all replicas is not 128 for more than a minute.
     pub(crate) fn lanes(&self, owned: usize) {
         self.0.lanes.set(owned as f64);
-    }
-
-    /// The tail took a row. Worry when it is zero while rows are published: then they wait for the pump.
-    pub(crate) fn tailed(&self) {
-        self.0.tailed.increment(1);
-    }
-
-    /// The tail was opened again. Some, when MongoDB elects a primary; worry about more than one a minute.
-    pub(crate) fn reopened(&self) {
-        self.0.reopened.increment(1);
     }
 }
 

@@ -45,6 +45,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use crate::{
     config::Settings,
     error::Result,
+    metrics::BacklogMeters,
     report::Reports,
     routes::Routes,
     sinks::amqp::Amqp,
@@ -90,8 +91,8 @@ impl Amqp {
     ///
     /// # Errors
     ///
-    /// [`Error::Setting`](crate::Error::Setting) if there is no URI or one of them is none. That a
-    /// broker cannot be reached is no error: it is tried again.
+    /// [`Error::Setting`](crate::Error::Setting) if there is no URI or one of them is none, and for a certificate
+    /// or key that cannot be used. That a broker cannot be reached is no error: it is tried again.
     pub fn start(settings: &Settings) -> Result<Self> {
         settings.check("builder")?;
         let (amqp, run) = Self::new(settings)?;
@@ -201,7 +202,7 @@ impl Relay {
     pub(crate) fn watch(&self, line: &Line) {
         let watch = Watch {
             store: line.store.clone(),
-            meters: line.meters.clone(),
+            meters: BacklogMeters::new(line.routes.component()),
             every: self.settings.interval.max(LEAST_WATCH),
             reports: Reports::default(),
         };

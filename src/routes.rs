@@ -94,10 +94,18 @@ impl Routes {
         whole
     }
 
+    /// `<namespace>.<name>`; nothing where there is no route.
+    pub(crate) fn component(&self) -> &str {
+        let first = self.all.first();
+        first.map_or("", |first| &first.route.component)
+    }
+
     /// Handles for what becomes of their messages, the labels numbered as the routes are.
     pub(crate) fn meters(&self) -> Meters {
-        let component = self.all.first().map_or("", |first| &first.route.component);
-        Meters::new(component, self.all.iter().map(|route| route.label.name()))
+        Meters::new(
+            self.component(),
+            self.all.iter().map(|route| route.label.name()),
+        )
     }
 
     /// The names of the routes in `done`.

@@ -71,7 +71,9 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::metrics::{Failure, KINDS, LinkMeters, Meters, members};
+    use crate::metrics::{
+        BacklogMeters, Failure, KINDS, LinkMeters, Meters, TailMeters, members, tail_reopened,
+    };
 
     /// All of them, each used once.
     fn rendered() -> String {
@@ -79,7 +81,7 @@ mod tests {
         metrics::with_local_recorder(&recorder, || {
             describe();
             let meters = Meters::new("tea.pots", ["created", "boiled"].into_iter());
-            meters.backlog(3, Duration::from_millis(1500));
+            BacklogMeters::new("tea.pots").waits(3, Duration::from_millis(1500));
             meters.published(1, Some(40));
             meters.published(0, Some(-7));
             meters.failed(1, Failure::Refused);
@@ -90,8 +92,9 @@ mod tests {
             drop((meters.flying(), meters.cycle()));
             meters.unassigned();
             meters.lanes(128);
-            meters.tailed();
-            meters.reopened();
+            let tail = TailMeters::new("tea.pots");
+            tail.taken();
+            tail_reopened();
             members("tea", 2);
             let link = LinkMeters::new();
             link.link(1, 1);
@@ -116,6 +119,8 @@ mod tests {
             "toa_outbox_commit_to_confirm_seconds_sum{component=\"tea.pots\"} 0.04",
             "toa_outbox_cycle_duration_seconds_count{component=\"tea.pots\"} 1",
             "toa_outbox_owned_lanes{component=\"tea.pots\"} 128",
+            "toa_outbox_tail_rows_total{component=\"tea.pots\"} 1",
+            "toa_outbox_tail_reopenings_total 1",
             "toa_outbox_members{group=\"tea\"} 2",
             "toa_outbox_connected 1",
             "toa_outbox_blocked 0",
@@ -141,9 +146,8 @@ mod tests {
         let mut names = 0;
         for (name, kind) in types.filter_map(|line| line.split_once(' ')) {
             assert!(text.contains(&format!("# HELP {name} ")), "{name}");
-            let row = readme
-                .lines()
-                .find(|line| line.contains(&format!("`{name}`")));
+            let mut table = readme.lines().filter(|line| line.starts_with('|'));
+            let row = table.find(|line| line.contains(&format!("`{name}`")));
             assert!(
                 row.is_some_and(|row| row.contains(kind)),
                 "{name} in README"

@@ -5,12 +5,12 @@ use std::time::Duration;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use crate::{metrics::Meters, report::Reports, store::Store};
+use crate::{metrics::BacklogMeters, report::Reports, store::Store};
 
 /// Where the metrics are read; elsewhere it would be a query for nobody.
 pub(crate) struct Watch {
     pub(crate) store: Store,
-    pub(crate) meters: Meters,
+    pub(crate) meters: BacklogMeters,
     pub(crate) every: Duration,
     pub(crate) reports: Reports,
 }
@@ -34,7 +34,7 @@ impl Watch {
     /// When it cannot be known, the last that is known stands.
     async fn once(&mut self) {
         match self.store.waiting().await {
-            Ok(waiting) => self.meters.backlog(waiting.rows, waiting.age),
+            Ok(waiting) => self.meters.waits(waiting.rows, waiting.age),
             Err(error) => self.reports.first(&error.to_string(), |times| {
                 tracing::warn!(%error, times, "how much waits is not known");
             }),

@@ -45,7 +45,7 @@ pub(crate) struct Line {
     pub(super) publisher: Publisher,
     /// What is owned, for whoever writes rows.
     pub(crate) lanes: Ownership,
-    pub(crate) meters: Meters,
+    meters: Meters,
     cycle: Arc<tokio::sync::Mutex<Cycle>>,
     nudge: Arc<Notify>,
 }
@@ -155,26 +155,28 @@ impl Line {
     }
 
     /// Takes up a row that the tail has brought, if it is due, ours, and not known already; waits for its turn. What is
-    /// not taken up is the pump's.
-    pub(super) async fn take(&self, raw: &bson::RawDocument) {
-        let Ok(row) = decode(raw) else { return };
+    /// not taken up is the pump's. Whether it was.
+    pub(super) async fn take(&self, raw: &bson::RawDocument) -> bool {
+        let Ok(row) = decode(raw) else { return false };
         let wait = row.pending.saturating_sub(now());
         if wait > LEEWAY || !self.may_send(&row) {
-            return;
+            return false;
         }
         if self.ledger.is_tailed(&row.id) {
-            return self.meters.avoided();
+            self.meters.avoided();
+            return false;
         }
         let turn = self.publisher.tail_turn().await;
         // Taken only when its turn has come: what is taken has to be let go of with its lane.
         let Some(grant) = self.lanes.lanes().grant(row.lane) else {
-            return;
+            return false;
         };
-        if let Some(claim) = self.ledger.claim_tailed(&row) {
-            self.meters.tailed();
-            let due = u64::try_from(wait).ok().map(Duration::from_millis);
-            self.publisher.tail(row, claim, grant, turn, due);
-        }
+        let Some(claim) = self.ledger.claim_tailed(&row) else {
+            return false;
+        };
+        let due = u64::try_from(wait).ok().map(Duration::from_millis);
+        self.publisher.tail(row, claim, grant, turn, due);
+        true
     }
 
     fn may_send(&self, row: &Row) -> bool {

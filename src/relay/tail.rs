@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::line::{Line, Lines};
 use crate::{
     error::{Error, Result},
+    metrics::{self, TailMeters},
     report::Reports,
     store::feed::{Collections, Feed, Inserted, Scope, fence},
 };
@@ -80,10 +81,7 @@ impl Tail {
             ),
             Err(error) => self.report(&error),
         }
-        self.lines
-            .all()
-            .iter()
-            .for_each(|line| line.meters.reopened());
+        metrics::tail_reopened();
         tokio::time::sleep_until(again).await;
     }
 
@@ -159,7 +157,11 @@ impl Tail {
             return;
         };
         match lines.find(collection, &self.lines) {
-            Some(line) => line.take(row).await,
+            Some((line, meters)) => {
+                if line.take(row).await {
+                    meters.taken();
+                }
+            }
             None => self.unknown.notify_one(),
         }
     }
@@ -184,19 +186,22 @@ impl Drop for Tailed {
 /// The lines by their collections.
 struct Known {
     all: Vec<Arc<Line>>,
-    by_name: HashMap<String, Arc<Line>>,
+    by_name: HashMap<String, (Arc<Line>, TailMeters)>,
 }
 
 impl Known {
     fn new(lines: &Lines) -> Self {
         let all = lines.all();
-        let name = |line: &Arc<Line>| (line.store.collection().to_owned(), line.clone());
-        let by_name = all.iter().map(name).collect();
+        let named = all.iter().map(|line| {
+            let meters = TailMeters::new(line.routes.component());
+            (line.store.collection().to_owned(), (line.clone(), meters))
+        });
+        let by_name = named.collect();
         Self { all, by_name }
     }
 
     /// Looks again where it does not know: there may be more by now.
-    fn find(&mut self, collection: &str, lines: &Lines) -> Option<&Arc<Line>> {
+    fn find(&mut self, collection: &str, lines: &Lines) -> Option<&(Arc<Line>, TailMeters)> {
         if !self.by_name.contains_key(collection) && lines.count() > self.all.len() {
             *self = Self::new(lines);
         }

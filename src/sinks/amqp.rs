@@ -42,6 +42,7 @@ use quarantine::Quarantine;
 use session::Session;
 use tls::Certificates;
 
+#[cfg(feature = "sidecar")]
 pub(crate) use beacon::Broker;
 pub(crate) use link::Node;
 #[cfg(feature = "sidecar")]
@@ -127,6 +128,7 @@ impl Amqp {
     }
 
     /// How the connection is; it is not up before it says so.
+    #[cfg(feature = "sidecar")]
     pub(crate) fn state(&self) -> watch::Receiver<Broker> {
         self.shared.beacon.state()
     }

@@ -10,6 +10,8 @@ mod link;
 mod load;
 mod log;
 mod mark;
+#[cfg(feature = "sidecar")]
+mod metrics;
 mod mongodb;
 mod pump;
 mod returns;

@@ -55,6 +55,7 @@ impl Beacon {
         }
     }
 
+    #[cfg(feature = "sidecar")]
     pub(super) fn state(&self) -> watch::Receiver<Broker> {
         self.state.subscribe()
     }
@@ -96,7 +97,7 @@ mod tests {
     #[test]
     fn who_stays_away_is_away_since_it_went() {
         let beacon = Beacon::new();
-        let state = beacon.state();
+        let state = beacon.state.subscribe();
         beacon.up();
         assert_eq!(*state.borrow(), Broker::Up);
         beacon.blocked("low on memory");

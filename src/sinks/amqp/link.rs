@@ -96,6 +96,11 @@ pub(crate) enum NoLink {
     Foreign(lapin::Error),
     #[error("TLS: {0}")]
     Insecure(Fault),
+    /// In TLS 1.3 a client is refused after it has begun to write: what the broker says of it may be lost in a reset.
+    #[error(
+        "{0}; a broker does so too that does not accept what this client shows, see TOA_OUTBOX_AMQP_CERT and TOA_OUTBOX_AMQP_KEY"
+    )]
+    Gone(lapin::Error),
     /// The certificates of the settings, which were in order at the start.
     #[error("{0}")]
     Certificates(Error),
@@ -103,18 +108,28 @@ pub(crate) enum NoLink {
     Refused(lapin::Error),
 }
 
-impl From<lapin::Error> for NoLink {
-    fn from(error: lapin::Error) -> Self {
+impl NoLink {
+    fn of(error: lapin::Error, is_secure: bool) -> Self {
         match error.kind() {
             ErrorKind::ParsingError(_) => Self::Foreign(error),
             ErrorKind::IOError(cause) => match Fault::of(cause) {
                 Some(fault) => Self::Insecure(fault),
                 None if cause.kind() == io::ErrorKind::InvalidData => Self::Foreign(error),
+                None if is_secure && is_end(cause.kind()) => Self::Gone(error),
                 None => Self::Refused(error),
             },
             _ => Self::Refused(error),
         }
     }
+}
+
+/// Whether the other side ended the connection.
+fn is_end(kind: io::ErrorKind) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(
+        kind,
+        BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof
+    )
 }
 
 /// A connection that can be cut.
@@ -142,7 +157,8 @@ impl Link {
         let opened = connection(node.uri.clone(), tls, socket.0.clone());
         let connection = tokio::time::timeout(CONNECT_TIMEOUT, opened)
             .await
-            .map_err(|_| NoLink::Silent)??;
+            .map_err(|_| NoLink::Silent)?
+            .map_err(|error| NoLink::of(error, node.is_secure()))?;
         Ok(Self {
             connection,
             socket,
