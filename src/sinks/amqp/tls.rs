@@ -49,10 +49,10 @@ impl Certificates {
         let ca = File::of("TOA_OUTBOX_AMQP_CA", &settings.amqp_ca);
         let cert = File::of("TOA_OUTBOX_AMQP_CERT", &settings.amqp_cert);
         let key = File::of("TOA_OUTBOX_AMQP_KEY", &settings.amqp_key);
-        if let Some(file) = [&ca, &cert, &key].into_iter().flatten().next() {
-            if !is_secure {
-                return Err(file.refuse("no URI of TOA_OUTBOX_AMQP begins with amqps://"));
-            }
+        if let Some(file) = [&ca, &cert, &key].into_iter().flatten().next()
+            && !is_secure
+        {
+            return Err(file.refuse("no URI of TOA_OUTBOX_AMQP begins with amqps://"));
         }
         let own = match (cert, key) {
             (Some(cert), Some(key)) => Some((cert, key)),
@@ -196,23 +196,28 @@ impl Fault {
                 }
                 _ => Self::Broken,
             },
-            rustls::Error::AlertReceived(alert) => match alert {
-                Alert::CertificateRequired
-                | Alert::HandshakeFailure
-                | Alert::NoCertificate
-                | Alert::BadCertificate
-                | Alert::UnsupportedCertificate
-                | Alert::CertificateRevoked
-                | Alert::CertificateExpired
-                | Alert::CertificateUnknown
-                | Alert::UnknownCA
-                | Alert::AccessDenied => Self::Unwelcome,
-                _ => Self::Other,
-            },
+            rustls::Error::AlertReceived(alert) if is_about_the_client(*alert) => Self::Unwelcome,
             _ => Self::Other,
         };
         Some(fault(error.clone()))
     }
+}
+
+/// Whether a broker says this of what a client shows, or of what it does not show.
+fn is_about_the_client(alert: Alert) -> bool {
+    matches!(
+        alert,
+        Alert::CertificateRequired
+            | Alert::HandshakeFailure
+            | Alert::NoCertificate
+            | Alert::BadCertificate
+            | Alert::UnsupportedCertificate
+            | Alert::CertificateRevoked
+            | Alert::CertificateExpired
+            | Alert::CertificateUnknown
+            | Alert::UnknownCA
+            | Alert::AccessDenied
+    )
 }
 
 #[cfg(test)]
