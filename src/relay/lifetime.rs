@@ -1,6 +1,6 @@
 //! From the start of the loops to the end of the last one, in good order.
 
-use std::{pin::pin, time::Duration};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::{
@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use super::{ledger::Left, line::Lines};
 use crate::sinks::amqp::Amqp;
 
-/// How long leaving may take when the grace is used up.
+/// How long leaving may take, at the least: when the grace is used up.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 pub(crate) struct Lifetime {
@@ -38,12 +38,13 @@ pub(crate) struct Lifetime {
 impl Lifetime {
     /// Runs until everything has ended, and says what was left.
     pub(crate) async fn run(mut self) -> Left {
-        let left = match self.worked().await {
+        let mut until = None;
+        let left = match self.worked(&mut until).await {
             true => self.lines.left(),
             false => self.cut_short().await,
         };
         self.over.cancel();
-        self.leave().await;
+        self.leave(until).await;
         tracing::info!(
             in_flight = left.in_flight,
             unmarked = left.unmarked,
@@ -53,13 +54,8 @@ impl Lifetime {
         left
     }
 
-    /// Waits for the end of the work; whether it came before its time was up.
-    async fn worked(&mut self) -> bool {
-        let (stop, grace) = (self.stop.clone(), self.grace);
-        let mut late = pin!(async move {
-            stop.cancelled().await;
-            tokio::time::sleep(grace).await;
-        });
+    /// Waits for the end of the work; whether it came before its time was up, which begins when it is told to stop.
+    async fn worked(&mut self, until: &mut Option<Instant>) -> bool {
         loop {
             tokio::select! {
                 // First, or the end of all before them could be taken for the end.
@@ -71,7 +67,10 @@ impl Lifetime {
                 },
                 // Without the other the group would wait for this member for ever.
                 Some(result) = self.place.join_next() => died(result, [&self.stop, &self.dead]),
-                () = &mut late => return false,
+                () = self.stop.cancelled(), if until.is_none() => {
+                    *until = Some(Instant::now() + self.grace);
+                }
+                () = passed(*until) => return false,
             }
         }
     }
@@ -88,9 +87,10 @@ impl Lifetime {
     }
 
     /// Only now, when nothing is sent or marked here any more, may others have the lanes.
-    async fn leave(&mut self) {
+    async fn leave(&mut self, until: Option<Instant>) {
         self.leave.cancel();
-        let until = Instant::now() + FAREWELL;
+        let least = Instant::now() + FAREWELL;
+        let until = until.map_or(least, |until| until.max(least));
         let left = timeout_at(until, async {
             while let Some(result) = self.place.join_next().await {
                 died(result, [&self.stop, &self.dead]);
@@ -102,6 +102,13 @@ impl Lifetime {
             );
             self.place.shutdown().await;
         }
+    }
+}
+
+async fn passed(until: Option<Instant>) {
+    match until {
+        Some(until) => tokio::time::sleep_until(until).await,
+        None => std::future::pending().await,
     }
 }
 
