@@ -365,3 +365,12 @@ async fn an_empty_database() {
         .ends_with(2);
     assert!(ran.err.contains("--component"), "{ran:?}");
 }
+
+#[tokio::test]
+async fn lists_of_labels_that_belong_to_nobody() {
+    let stage = prepared().await;
+    let mut command = stage.command(&["check"]);
+    command.env("TOA_EVENTS_TEA_POTZ", "created");
+    let ran = run(command).await.ends_with(0);
+    finds(&ran, "warning", "TOA_EVENTS_TEA_POTZ", "correct the name");
+}
