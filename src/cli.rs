@@ -60,7 +60,10 @@ pub fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(cli.run()) {
+    let outcome = runtime.block_on(cli.run());
+    // MongoDB's driver panics where one of its tasks is dropped while another still needs it. They end with the process.
+    std::mem::forget(runtime);
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
     }
