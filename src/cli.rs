@@ -69,13 +69,13 @@ pub fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    let code = match runtime.block_on(cli.run()) {
+    let outcome = runtime.block_on(cli.run());
+    // MongoDB's driver panics where one of its tasks is dropped while another still needs it. They end with the process.
+    std::mem::forget(runtime);
+    match outcome {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => failure.report(),
-    };
-    // What still looks up a name, say, is not waited for.
-    runtime.shutdown_background();
-    code
+    }
 }
 
 impl Cli {

@@ -33,7 +33,8 @@ pub enum Error {
     },
 
     /// MongoDB refused or could not be reached.
-    #[error("{attempted} on {collection}: {source}")]
+    // Without what the driver adds, the raw reply above all.
+    #[error("{attempted} on {collection}: {}", .source.kind)]
     Store {
         /// What was being done, as a phrase.
         attempted: &'static str,
@@ -53,7 +54,7 @@ pub enum Error {
     },
 
     /// An operation of the caller's own, run inside the transaction, failed in the driver.
-    #[error("in the body of the transaction: {0}")]
+    #[error("in the body of the transaction: {}", .0.kind)]
     Driver(Box<mongodb::error::Error>),
 
     /// The body of the transaction gave up for a reason of its own; see [`Error::refused`].
@@ -63,7 +64,8 @@ pub enum Error {
     /// The commit was sent and its outcome never became known within the deadline. The change and
     /// its row may both be there; if they are, the pump publishes the row.
     #[error(
-        "commit on {collection}: outcome unknown after {seconds} s: {source}; read the entity to find out"
+        "commit on {collection}: outcome unknown after {seconds} s: {}; read the entity to find out",
+        .source.kind
     )]
     OutcomeUnknown {
         /// The outbox collection of the component.

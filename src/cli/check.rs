@@ -10,9 +10,9 @@ use serde::Serialize;
 
 use super::{
     failure::{Failure, Outcome},
-    options::Options,
+    options::{Configuration, Options},
     output::{Output, coloured},
-    target::Target,
+    target::{Aim, Target},
 };
 
 /// Say what is wrong and how to mend it: settings, servers, rights, indexes, rows, replicas.
@@ -87,11 +87,27 @@ impl Check {
                     "mend the declaration, or what keeps the collections from being listed",
                 ),
             }
+            if !self.target.is_narrowed() {
+                consumed(&configuration, &aims, &mut findings);
+            }
             server::rights(&configuration, &database, &aims, &mut findings).await;
             replicas::look(&configuration, &database, &aims, &mut findings).await;
         }
         broker::look(&configuration.settings, &aims, &mut findings).await?;
         tell(&findings, Output::new(options.json))
+    }
+}
+
+/// Whether each list of consumed labels is that of a component here: a misspelt one is no error anywhere else.
+fn consumed(configuration: &Configuration, aims: &[Aim], findings: &mut Findings) {
+    for name in configuration.settings.events.keys() {
+        if !aims.iter().any(|aim| aim.component.variable() == *name) {
+            findings.warn(
+                name,
+                "no component here is called so, and nothing reads it",
+                "correct the name: TOA_EVENTS_<NAMESPACE>_<NAME>, or remove it",
+            );
+        }
     }
 }
 

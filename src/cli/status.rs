@@ -25,9 +25,9 @@ const ABREAST: usize = 8;
 
 /// Show what waits in each component, for how long, and who sees to it.
 ///
-/// Unpublished rows are counted by the index that pumps read by: about a second for a million. Published ones are
-/// all the rows there are, by the server's statistics, less those. Replicas are watched for one and a half beats
-/// (TOA_ATOMICITY_INTERVAL). The broker is asked where --amqp or TOA_OUTBOX_AMQP says where it is.
+/// Unpublished rows are counted one by one, by the index that pumps read by: a million take some seconds. Published
+/// ones are not: they are all the rows there are, by the server's statistics, less those. Replicas are watched for
+/// one and a half beats (TOA_ATOMICITY_INTERVAL). The broker is asked where --amqp or TOA_OUTBOX_AMQP says where it is.
 #[derive(Args)]
 #[command(after_help = "Example:
   toa-outbox status --json | jq 'select(.oldestSeconds > 60)'")]

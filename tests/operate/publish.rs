@@ -6,7 +6,7 @@ use bson::{Document, doc};
 
 use crate::{
     stage::{Stage, published, row, with},
-    support::Checker,
+    support::{Checker, eventually},
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -52,8 +52,10 @@ async fn rows_are_sent_again_and_those_that_waited_are_marked() {
         (&ran[1]["rows"], &ran[1]["failed"], &ran[1]["marked"]),
         (&1.into(), &1.into(), &0.into())
     );
-    created.wait_for(2, PATIENCE).await;
-    assert_eq!(created.count(), 3);
+    eventually(PATIENCE, "it arrives once more", async || {
+        created.count() == 3
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -51,7 +51,26 @@ async fn two_hundred_collections_are_one_stream() {
     let sidecar = town.sidecar();
     town.owned(&sidecar).await;
     println!("first start, with indexes to create: {:?}", first.elapsed());
-    assert!(sidecar.stop().await.success());
+    sidecar.signal(rustix::process::Signal::TERM);
+    let mut sidecar = sidecar;
+    sidecar.exits().await;
+    println!(
+        "{:#?}",
+        sidecar
+            .said("")
+            .iter()
+            .map(|l| l.chars().take(300).collect::<String>())
+            .collect::<Vec<_>>()
+    );
+    println!(
+        "{:?}",
+        town.database
+            .collection::<Document>("outbox_slots")
+            .find_one(doc! {"_id": town.database.name()})
+            .await
+            .unwrap()
+            .map(|d| d.to_string().chars().take(600).collect::<String>())
+    );
 
     let begun = Instant::now();
     let sidecar = town.sidecar();

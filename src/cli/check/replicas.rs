@@ -110,7 +110,7 @@ fn members(aim: &Aim, pumped_by: &str, group: Option<&Group>, findings: &mut Fin
         findings.wrong(
             subject,
             format!("none of its {members} members is alive, so nobody pumps"),
-            "start a replica; it takes the lanes over within three beats",
+            "start a replica; if one runs, set TOA_ATOMICITY_INTERVAL here to what it has there",
         );
         return;
     }

@@ -38,8 +38,13 @@ pub(super) async fn look(database: &Database, findings: &mut Findings) -> bool {
         true => findings.warn(
             "clock",
             format!(
-                "the server's is {} s ahead of this machine's, give or take {} ms",
-                clock.ahead as f64 / 1000.0,
+                "the server's is {:.1} s {} this machine's, give or take {} ms",
+                clock.ahead.abs() as f64 / 1000.0,
+                if clock.ahead > 0 {
+                    "ahead of"
+                } else {
+                    "behind"
+                },
                 clock.uncertain
             ),
             "synchronise both, by NTP for example: rows are due by the server's clock",
