@@ -45,7 +45,9 @@ pub(crate) struct Sidecar {
 }
 
 impl Sidecar {
-    /// Follows `declared` from now on or, where nothing is declared, every outbox collection of the database.
+    /// Follows `declared` from now on or, where nothing is declared, every outbox collection of the database. The group
+    /// is kept by way of `seats`, the same database by connections of its own: two hundred pumps that begin at once would
+    /// otherwise keep a sign of life waiting for one.
     ///
     /// # Errors
     ///
@@ -53,6 +55,7 @@ impl Sidecar {
     /// reached, refuses, or is of a kind that keeps no rows. A broker that cannot be reached is no error.
     pub(crate) async fn open(
         database: &Database,
+        seats: &Database,
         declared: Vec<Component>,
         settings: Settings,
         sink: &Amqp,
@@ -61,7 +64,7 @@ impl Sidecar {
         settings.check("settings")?;
         check(database, &settings).await?;
         let all = declared.is_empty();
-        let seat = Seat::of_database(&settings, database);
+        let seat = Seat::of_database(&settings, seats);
         let sidecar = Self {
             database: database.clone(),
             all,

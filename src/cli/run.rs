@@ -1,7 +1,7 @@
 //! `run`: the sidecar.
 
 use clap::Args;
-use futures::{FutureExt, future::BoxFuture, future::select_all, join};
+use futures::{FutureExt, future::BoxFuture, future::select_all, join, try_join};
 use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::{
     net::TcpListener,
@@ -67,8 +67,9 @@ async fn work(
     signals: &mut Signals,
     is_watched: bool,
 ) -> Outcome {
-    let database = tokio::select! {
-        database = configuration.database() => database?,
+    let connected = async { try_join!(configuration.database(), configuration.database()) };
+    let (database, seats) = tokio::select! {
+        connected = connected => connected?,
         () = signals.next() => return Ok(()),
     };
     let over = CancellationToken::new();
@@ -76,7 +77,7 @@ async fn work(
     let asking = pulse(database.clone(), health.clone(), over);
     let work = async {
         let (declared, settings) = (configuration.components, configuration.settings);
-        let open = Sidecar::open(&database, declared, settings, sink, is_watched);
+        let open = Sidecar::open(&database, &seats, declared, settings, sink, is_watched);
         let sidecar = tokio::select! {
             open = open => open?,
             () = signals.next() => return Ok(()),
