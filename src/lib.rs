@@ -23,6 +23,9 @@
 //! # Ok(()) }
 //! ```
 //!
+//! Services in other languages write their rows themselves; the program of this crate, `toa-outbox run`, publishes them. It
+//! is behind the feature `sidecar`, which is on unless `default-features = false`.
+//!
 //! # The map
 //!
 //! | part | what it knows |

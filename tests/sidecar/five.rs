@@ -54,7 +54,7 @@ async fn sidecar_in_five_minutes() {
         .unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{said}");
-    for log in ["comq.log", "pika.log"] {
+    for log in ["comq.log", "pika.log", "amqplib.log"] {
         let log = std::fs::read_to_string(folder.path().join(log)).unwrap();
         let messages: Vec<Value> = log
             .lines()

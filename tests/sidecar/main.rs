@@ -8,6 +8,7 @@ mod follow;
 mod many;
 mod process;
 mod ready;
+mod rights;
 mod share;
 mod stop;
 mod town;

@@ -7,7 +7,7 @@ use tokio::time::Instant;
 
 use crate::{
     process::PATIENCE,
-    support::{Checker, eventually},
+    support::{Checker, Rabbit, ReplicaSet, eventually},
     town::Town,
 };
 
@@ -72,6 +72,37 @@ async fn of_three_sidecars_one_is_killed_one_stopped_one_started() {
     println!("{repeated} repeated after a kill");
     // What may be in flight, and what a mark may wait for: half a second at most.
     assert!(repeated <= 2_000, "{repeated}");
+}
+
+/// All of it at once: a sidecar is killed, one stopped, one started, the primary killed, the broker restarted.
+#[tokio::test]
+async fn whatever_happens_nothing_is_lost() {
+    let (mongo, rabbit) = tokio::join!(ReplicaSet::start(3), Rabbit::start());
+    let town = Town::on(&mongo, &rabbit.uri()).await.unhurried();
+    town.write(1).await;
+    // A queue that outlives the broker's restart, read at the end.
+    let queue = Checker::queue(&town.amqp, &town.exchange("created")).await;
+    let mut sidecars = vec![town.sidecar(), town.sidecar(), town.sidecar()];
+    for sidecar in &sidecars {
+        town.owned(sidecar).await;
+    }
+    for round in 0..100 {
+        town.write_surely(100).await;
+        match round {
+            15 => sidecars.remove(0).kill(),
+            30 => assert!(sidecars.remove(0).stop().await.success()),
+            45 => sidecars.push(town.sidecar()),
+            60 => mongo.kill(mongo.primary_index().await).await,
+            75 => rabbit.stop().await,
+            85 => rabbit.start_again().await,
+            _ => {}
+        }
+    }
+    town.settled().await;
+    queue.drain(&town.amqp).await;
+    let written = town.rows().count_documents(doc! {}).await.unwrap();
+    assert_eq!(queue.distinct() as u64, written);
+    println!("{} of {written} repeated", queue.count() - queue.distinct());
 }
 
 /// CASE 10: a row that is committed while the stream is being opened, at a start and at a rebalance.

@@ -99,6 +99,15 @@ impl Town {
         rows.into_iter().map(|(id, _)| id).collect()
     }
 
+    /// The same while the servers are in trouble: tried again until it is done, each time with other rows.
+    pub async fn write_surely(&self, count: usize) {
+        eventually(PATIENCE, "the rows are written", async || {
+            let rows = (0..count).map(|_| row(doc! {}).1);
+            self.rows().insert_many(rows).await.is_ok()
+        })
+        .await;
+    }
+
     /// Entity and row in one transaction; the row's id.
     pub async fn change(&self) -> String {
         let (id, row) = row(doc! { "material": "clay" });

@@ -1,0 +1,129 @@
+//! A user that has just the role of `examples/deploy/role.js`, and users that lack something of it.
+
+use std::{fs, os::unix::fs::PermissionsExt, path::Path, time::Duration};
+
+use bson::{Document, doc};
+use mongodb::{Client, Database};
+use tokio::process::Command;
+
+use crate::{
+    process::Sidecar,
+    support::{ReplicaSet, servers},
+    town::Town,
+};
+
+/// A database that asks who one is.
+struct Guarded {
+    mongo: ReplicaSet,
+    tea: Database,
+    _key: tempfile::NamedTempFile,
+}
+
+impl Guarded {
+    async fn start() -> Self {
+        let key = tempfile::NamedTempFile::new().unwrap();
+        fs::write(&key, "of this test alone").unwrap();
+        fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+        let path = key.path().to_str().unwrap();
+        let mongo = ReplicaSet::start_with(1, &["--auth", "--keyFile", path]).await;
+        let root = doc! { "role": "root", "db": "admin" };
+        // The first user may be made by anyone on this machine.
+        let create = doc! { "createUser": "admin", "pwd": "hunter2", "roles": [root] };
+        let anyone = mongo.client().await;
+        anyone.database("admin").run_command(create).await.unwrap();
+        let admin = Client::with_uri_str(uri(&mongo, "admin", "admin")).await.unwrap();
+        Self {
+            tea: admin.database("tea"),
+            mongo,
+            _key: key,
+        }
+    }
+
+    /// Runs the file as an administrator's shell would.
+    async fn make_role(&self) {
+        let project = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let made = Command::new("node")
+            .arg(project.join("tests/support/mongosh.js"))
+            .arg(uri(&self.mongo, "admin", "admin"))
+            .arg(project.join("examples/deploy/role.js"))
+            .env("NODE_PATH", project.join(".servers/node/node_modules"))
+            .output()
+            .await
+            .unwrap();
+        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    }
+
+    async fn user(&self, name: &str, roles: &[&str]) {
+        let command = doc! { "createUser": name, "pwd": "hunter2", "roles": roles };
+        self.tea.run_command(command).await.unwrap();
+    }
+
+    /// A town whose service is the administrator, and whose sidecar is this user.
+    async fn town(&self, user: &str) -> Town {
+        Town {
+            database: self.tea.clone(),
+            mongodb: uri(&self.mongo, user, "tea"),
+            amqp: servers().await.rabbit.uri(),
+            pots: "tea_pots".into(),
+            interval: Duration::from_millis(500),
+            beat: Duration::from_secs(2),
+        }
+    }
+}
+
+fn uri(mongo: &ReplicaSet, user: &str, of: &str) -> String {
+    let port = mongo.port(0);
+    format!("mongodb://{user}:hunter2@127.0.0.1:{port}/tea?replicaSet=rs0&authSource={of}")
+}
+
+#[tokio::test]
+async fn a_user_with_just_the_role_runs_it() {
+    let guarded = Guarded::start().await;
+    guarded.make_role().await;
+    guarded.user("toa-outbox", &["toaOutbox"]).await;
+    let town = guarded.town("toa-outbox").await;
+    let consumer = town.consumer().await;
+    let sidecar = town.sidecar();
+    town.change().await;
+    town.settled().await;
+    town.change().await;
+    town.settled().await;
+    assert_eq!(consumer.count(), 2);
+    let warned = sidecar.said(" WARN ");
+    assert!(warned.is_empty(), "{warned:?}");
+    assert!(sidecar.stop().await.success());
+}
+
+/// CASE 6, and which of them it is.
+#[tokio::test]
+async fn a_user_that_lacks_a_privilege_is_told_which() {
+    let guarded = Guarded::start().await;
+    guarded.make_role().await;
+    for lacking in ["changeStream", "listCollections"] {
+        guarded.role_without(lacking).await;
+        guarded.user(lacking, &[&format!("no_{lacking}")]).await;
+        let mut sidecar = guarded.town(lacking).await.sidecar();
+        assert_eq!(sidecar.exits().await.code(), Some(1), "{lacking}");
+        let said = sidecar.said("toa-outbox: ");
+        assert!(said.len() == 1 && said[0].contains(lacking), "{said:?}");
+        assert!(sidecar.said("hunter2").is_empty());
+    }
+}
+
+impl Guarded {
+    /// The role, less one action.
+    async fn role_without(&self, action: &str) {
+        let role = doc! { "rolesInfo": "toaOutbox", "showPrivileges": true };
+        let info = self.tea.run_command(role).await.unwrap();
+        let role = info.get_array("roles").unwrap()[0].as_document().unwrap();
+        let mut privileges: Vec<Document> = Vec::new();
+        for privilege in role.get_array("privileges").unwrap() {
+            let mut privilege = privilege.as_document().unwrap().clone();
+            let actions = privilege.get_array_mut("actions").unwrap();
+            actions.retain(|had| had.as_str() != Some(action));
+            privileges.push(privilege);
+        }
+        let create = doc! { "createRole": format!("no_{action}"), "roles": [], "privileges": privileges };
+        self.tea.run_command(create).await.unwrap();
+    }
+}
