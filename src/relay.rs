@@ -160,7 +160,8 @@ impl Relay {
         let named = components
             .iter()
             .map(|(store, routes)| (store.collection(), &**routes));
-        let shares = self.desk.serve(&named.collect::<Vec<_>>()).await;
+        let (shares, application) = self.desk.apply(&named.collect::<Vec<_>>());
+        let total = self.lines.count() + components.len();
         let mut lines = Vec::new();
         for ((store, routes), share) in components.into_iter().zip(shares) {
             let parts = line::Parts {
@@ -170,6 +171,7 @@ impl Relay {
                 share,
                 sink: &self.sink,
                 is_hurried: self.is_hurried.clone(),
+                lines: total,
             };
             let (line, loops) = line::line(parts, &self.stop);
             let line = Arc::new(line);
@@ -177,6 +179,8 @@ impl Relay {
             loops.into_iter().for_each(|task| self.run(task));
             lines.push(line);
         }
+        // Whoever is told of lanes finds the lines that have them.
+        application.hand_in().await;
         lines
     }
 

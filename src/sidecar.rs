@@ -3,12 +3,19 @@
 //! One sidecar follows all outbox collections of a database, or those that are declared: one change stream, one seat
 //! among the sidecars of that database, one connection to the broker, and for each component loops of its own.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{
+    collections::HashMap,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
-use futures::{StreamExt, TryStreamExt, stream};
+use bson::Bson;
+use futures::{StreamExt, stream};
 use mongodb::Database;
-use tokio::sync::Notify;
-use tokio_util::sync::CancellationToken;
+use tokio::{
+    sync::Notify,
+    time::{Instant, MissedTickBehavior},
+};
 
 use crate::{
     component::Component,
@@ -21,10 +28,14 @@ use crate::{
     sinks::amqp::Amqp,
     slots::Seat,
     store::{
-        Store, components,
+        Found, Store,
         feed::{Collections, Feed, Scope},
+        found,
     },
 };
+
+const STANDALONE: &str = "a standalone server has no transactions and no change streams; run MongoDB as a replica set, \
+     one member is enough";
 
 /// How many collections are prepared at once.
 const AT_ONCE: usize = 16;
@@ -42,6 +53,8 @@ pub(crate) struct Sidecar {
     relay: Relay,
     /// Told when a row comes of a collection that is not known.
     unknown: Arc<Notify>,
+    /// What there is no more to be done about: collections that are followed, or of which nothing is consumed.
+    settled: Mutex<HashMap<String, Option<Bson>>>,
 }
 
 impl Sidecar {
@@ -52,7 +65,8 @@ impl Sidecar {
     /// # Errors
     ///
     /// [`Error::Component`] for what contradicts itself, [`Error::Store`] and [`Error::Unfit`] if MongoDB cannot be
-    /// reached, refuses, or is of a kind that keeps no rows. A broker that cannot be reached is no error.
+    /// reached, refuses, or is of a kind that keeps no rows. A broker that cannot be reached is no error, nor is a
+    /// collection that was not declared and cannot be followed.
     pub(crate) async fn open(
         database: &Database,
         seats: &Database,
@@ -71,16 +85,13 @@ impl Sidecar {
             is_watched,
             relay: Relay::start(&settings, seat, sink),
             unknown: Arc::default(),
+            settled: Mutex::default(),
             settings,
         };
-        let first = match all {
-            true => components(database).await?,
-            false => declared,
-        };
-        if first.is_empty() {
-            tracing::info!("there is no outbox collection yet; they are followed as they appear");
+        match all {
+            true => sidecar.begin().await?,
+            false => sidecar.follow(declared).await?,
         }
-        sidecar.take_up(first).await?;
         match sidecar.settings.defer {
             true => tracing::info!("TOA_OUTBOX_DEFER: no tail, only the pump delivers"),
             false => sidecar.relay.follow(database, &sidecar.unknown, all),
@@ -88,35 +99,37 @@ impl Sidecar {
         Ok(sidecar)
     }
 
-    /// Takes up collections as they appear, until it is stopped.
-    pub(crate) async fn run(&self, stop: &CancellationToken) {
+    /// Takes up collections as they appear. Ends only by being dropped.
+    pub(crate) async fn run(&self) {
         let mut reports = Reports::default();
         let mut tick = tokio::time::interval(self.settings.interval.max(PACE));
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
+            let early = Instant::now() + PACE;
             tokio::select! {
-                () = stop.cancelled() => return,
                 _ = tick.tick() => {}
-                () = self.unknown.notified() => tick.reset(),
+                () = self.told(early) => tick.reset(),
             }
-            if let Err(error) = self.once().await {
-                reports.first(&error.to_string(), |times| {
-                    tracing::warn!(%error, times, "cannot look for new outbox collections");
-                });
+            for problem in self.once().await {
+                reports.first(&problem, |times| tracing::error!(times, "{problem}"));
             }
         }
     }
 
-    async fn once(&self) -> Result<()> {
+    /// A row has come of a collection that is not known; not before this moment.
+    async fn told(&self, early: Instant) {
+        tokio::time::sleep_until(early).await;
+        self.unknown.notified().await;
+    }
+
+    /// Follows what is new, and says what stands in the way.
+    async fn once(&self) -> Vec<String> {
         if !self.all {
-            return Ok(());
+            return Vec::new();
         }
-        let lines = self.relay.lines().all();
-        let known: HashSet<&str> = lines.iter().map(|line| line.store.collection()).collect();
-        let mut new = components(&self.database).await?;
-        new.retain(|component| !known.contains(component.rows().as_str()));
-        match new.is_empty() {
-            true => Ok(()),
-            false => self.take_up(new).await,
+        match found(&self.database).await {
+            Ok(found) => self.take_up(found).await,
+            Err(error) => vec![error.to_string()],
         }
     }
 
@@ -149,47 +162,100 @@ impl Sidecar {
         self.relay.shutdown().await
     }
 
-    async fn take_up(&self, new: Vec<Component>) -> Result<()> {
-        let mut prepared = Vec::new();
-        for component in &new {
-            let consumed = self.settings.events.get(&component.variable());
-            let routes = component.routes(consumed.map(Vec::as_slice))?;
-            match routes.all.is_empty() {
-                true => tracing::warn!(
-                    component = component.id(),
-                    "no label of it is consumed: its rows are left as they are"
-                ),
-                false => prepared.push((component, Arc::new(routes))),
-            }
+    /// Follows all there is at the start, even if that is nothing.
+    async fn begin(&self) -> Result<()> {
+        let found = found(&self.database).await?;
+        if found.is_empty() {
+            tracing::info!("there is no outbox collection yet; they are followed as they appear");
+            self.relay.take_up(Vec::new()).await;
         }
-        let followed =
-            stream::iter(prepared).map(|(component, routes)| self.prepare(component, routes));
-        let followed: Vec<_> = followed.buffered(AT_ONCE).try_collect().await?;
-        let names: Vec<&str> = followed
-            .iter()
-            .map(|(store, _)| store.collection())
-            .collect();
-        if !names.is_empty() {
-            let (count, names) = (names.len(), names.join(" "));
-            tracing::info!(count, "follows outbox collections: {names}");
-        }
-        let lines = self.relay.take_up(followed).await;
-        if self.is_watched {
-            lines.iter().for_each(|line| self.relay.watch(line));
+        for problem in self.take_up(found).await {
+            tracing::error!("{problem}");
         }
         Ok(())
     }
 
-    async fn prepare(
-        &self,
-        component: &Component,
-        routes: Arc<Routes>,
-    ) -> Result<(Store, Arc<Routes>)> {
+    /// Follows what was declared, all of it or nothing.
+    async fn follow(&self, declared: Vec<Component>) -> Result<()> {
+        let mut prepared = Vec::new();
+        for component in &declared {
+            prepared.extend(self.prepare(component).await?);
+        }
+        self.start(prepared).await;
+        Ok(())
+    }
+
+    /// Follows each that is not yet, and prepares again what was dropped and is back. One that cannot be followed is
+    /// tried again by the next call, and keeps no other from it.
+    async fn take_up(&self, found: Vec<Found>) -> Vec<String> {
+        let (mut problems, mut prepared) = (Vec::new(), Vec::new());
+        let new = found.into_iter().filter(|found| self.is_new(found));
+        let prepare = |found: Found| async move {
+            let outcome = self.prepare(&found.component).await;
+            (found, outcome)
+        };
+        let outcomes: Vec<_> = stream::iter(new)
+            .map(prepare)
+            .buffered(AT_ONCE)
+            .collect()
+            .await;
+        for (Found { component, uuid }, outcome) in outcomes {
+            match outcome {
+                Ok(new) => {
+                    let before = self.settled().insert(component.rows(), uuid);
+                    prepared.extend(new.filter(|_| before.is_none()));
+                }
+                Err(error) => problems.push(format!(
+                    "{} is not followed: {error}; `toa-outbox check` tells more, it is tried again",
+                    component.rows()
+                )),
+            }
+        }
+        self.start(prepared).await;
+        problems
+    }
+
+    fn is_new(&self, found: &Found) -> bool {
+        self.settled().get(&found.component.rows()) != Some(&found.uuid)
+    }
+
+    async fn start(&self, prepared: Vec<(Store, Arc<Routes>)>) {
+        if prepared.is_empty() {
+            return;
+        }
+        let names: Vec<&str> = prepared
+            .iter()
+            .map(|(store, _)| store.collection())
+            .collect();
+        let (count, names) = (names.len(), names.join(" "));
+        tracing::info!(count, "follows outbox collections: {names}");
+        let lines = self.relay.take_up(prepared).await;
+        if self.is_watched {
+            lines.iter().for_each(|line| self.relay.watch(line));
+        }
+    }
+
+    /// Creates what is missing; none where nothing of it is consumed.
+    async fn prepare(&self, component: &Component) -> Result<Option<(Store, Arc<Routes>)>> {
+        let consumed = self.settings.events.get(&component.variable());
+        let routes = component.routes(consumed.map(Vec::as_slice))?;
+        if routes.all.is_empty() {
+            tracing::warn!(
+                component = component.id(),
+                "no label of it is consumed: its rows are left as they are"
+            );
+            return Ok(None);
+        }
         let store = Store::new(&self.database, &component.rows());
         if self.settings.ensure {
             store.ensure(self.settings.retention).await?;
         }
-        Ok((store, routes))
+        Ok(Some((store, Arc::new(routes))))
+    }
+
+    /// Nothing that panics is called under the lock, so a poisoned one is as good as any.
+    fn settled(&self) -> MutexGuard<'_, HashMap<String, Option<Bson>>> {
+        self.settled.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -198,8 +264,7 @@ async fn check(database: &Database, settings: &Settings) -> Result<()> {
     if !Store::new(database, "").is_transactional().await? {
         return Err(Error::Unfit {
             database: database.name().to_owned(),
-            problem: "a standalone server has no transactions and no change streams; run MongoDB as a replica set, one                       member is enough"
-                .into(),
+            problem: STANDALONE.into(),
         });
     }
     if settings.defer {
@@ -215,7 +280,7 @@ async fn check(database: &Database, settings: &Settings) -> Result<()> {
             Err(Error::Unfit {
                 database: database.name().to_owned(),
                 problem: format!(
-                    "the user lacks the privileges changeStream and find on the database, which the tail needs ({source}); grant                      them, or set TOA_OUTBOX_DEFER=1 to do with the pump alone"
+                    "the user lacks the privileges changeStream and find on the database, which the tail needs ({source}); grant them, or set TOA_OUTBOX_DEFER=1 to do with the pump alone"
                 ),
             })
         }

@@ -101,7 +101,7 @@ impl Cap {
         self.total.clone().try_acquire_owned().ok()
     }
 
-    /// A place for a row of the immediate path, when there is one. Cancel safe.
+    /// A place for a row of the tail, when there is one. Cancel safe.
     pub(crate) async fn take(&self) -> Vec<OwnedSemaphorePermit> {
         // Never closed.
         self.total

@@ -124,8 +124,8 @@
 //!   wakes up within two beats of the restore. Nobody in it knows better, and an election looks the same from inside.
 //!   Closing it would take a wait of 2½ beats after every election in which a whole group lapsed. (The model shows it.)
 //! - A majority-acknowledged write that is lost without such a restore. No lease survives that.
-//! - Two ways to pump one collection, a group and static slots: `binding.rs` decides that once, at the start, and nobody
-//!   looks again; an administrator who deletes the decision, or the whole collection, stops all replicas first.
+//! - Two ways to pump one collection, a group and static slots: `binding.rs` decides that once, and who has a collection
+//!   never looks again; an administrator who deletes the decision, or the whole collection, stops all replicas first.
 
 mod binding;
 mod fixed;
@@ -138,8 +138,8 @@ use bson::Document;
 use futures::future::BoxFuture;
 use mongodb::{Collection, Database};
 use rand::seq::IndexedRandom;
-use tokio::sync::{mpsc, oneshot, watch};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::{
     clock::Term,
@@ -196,7 +196,7 @@ struct Part {
     lanes: watch::Sender<Lanes>,
     others: watch::Sender<Arc<[Arc<str>]>>,
     /// Dropped once it was tried to bind the collection.
-    tried: Option<oneshot::Sender<()>>,
+    waits: Option<Arc<DropGuard>>,
 }
 
 impl Seat {
@@ -255,13 +255,12 @@ impl Seat {
 }
 
 impl Desk {
-    /// Shares for outbox collections with their routes, once it was tried to have them: until then who is given a slot
-    /// would own nothing. The seat must be kept meanwhile. Nobody joins a group before the first call.
-    pub(crate) async fn serve(&self, components: &[(&str, &Routes)]) -> Vec<Share> {
-        let (tried, trying) = oneshot::channel();
-        let mut tried = Some(tried);
-        let mut shares = Vec::new();
-        let mut parts = Vec::new();
+    /// Shares for outbox collections with their routes, and the application for them: nothing is owned before that is
+    /// [handed in](Application::hand_in).
+    pub(crate) fn apply(&self, components: &[(&str, &Routes)]) -> (Vec<Share>, Application) {
+        let (mut shares, mut parts) = (Vec::new(), Vec::new());
+        let answered = CancellationToken::new();
+        let waits = Arc::new(answered.clone().drop_guard());
         for (collection, routes) in components {
             let (lanes, ownership) = watch::channel(Lanes::none());
             let (others, others_routes) = watch::channel(Arc::from([]));
@@ -277,23 +276,49 @@ impl Desk {
                 whole: routes.whole(),
                 lanes,
                 others,
-                tried: tried.take(),
+                waits: Some(waits.clone()),
             });
             shares.push(Share {
                 ownership: Ownership { lanes: ownership },
                 others: others_routes,
             });
         }
-        // Refused by a seat that was given up: nothing will be owned.
-        let _ = self.parts.send(parts);
-        drop(tried);
-        let _ = trying.await;
-        shares
+        let application = Application {
+            parts,
+            answered,
+            desk: self.parts.clone(),
+        };
+        (shares, application)
     }
 
     /// Counts up whenever what is owned has changed.
     pub(crate) fn assigned(&self) -> watch::Receiver<u64> {
         self.assigned.clone()
+    }
+}
+
+/// For shares of a seat.
+pub(crate) struct Application {
+    parts: Vec<Part>,
+    answered: CancellationToken,
+    desk: mpsc::UnboundedSender<Vec<Part>>,
+}
+
+impl Application {
+    /// Hands it in to who keeps the seat, and waits until it was tried to have each of the collections: until then who
+    /// is given a slot would own nothing. Nobody joins a group before the first application, be it for nothing.
+    pub(crate) async fn hand_in(self) {
+        let Self {
+            parts,
+            answered,
+            desk,
+        } = self;
+        let is_empty = parts.is_empty();
+        // Refused by a seat that was given up, and then nothing is ever owned.
+        let _ = desk.send(parts);
+        if !is_empty {
+            answered.cancelled().await;
+        }
     }
 }
 

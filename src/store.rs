@@ -30,7 +30,7 @@ use crate::{
 
 pub(crate) use codec::{decode, encode};
 #[cfg(feature = "sidecar")]
-pub(crate) use discover::components;
+pub(crate) use discover::{Found, components, found};
 pub use ensure::init;
 
 /// How long one request may take before it counts as failed. Not a `maxTimeMS`, which adds up over the

@@ -93,9 +93,8 @@ async fn work(
 
 /// Runs it until it is told to stop, and drains it.
 async fn publish(sidecar: &Sidecar, health: &Health, signals: &mut Signals) -> Outcome {
-    let stop = CancellationToken::new();
     let ended = tokio::select! {
-        () = sidecar.run(&stop) => Ok(()),
+        () = sidecar.run() => Ok(()),
         () = sidecar.tell(health) => Err(Failure::Because(
             "a loop of the relay died, the log says how; rows are left to other replicas and to the next start".into(),
         )),

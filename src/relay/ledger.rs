@@ -24,8 +24,8 @@
 //! has to let go of the lane. A row of its own it may send for as long as `pending` keeps it from others.
 //!
 //! **Bounds.** At most `bound` ids are sent and unmarked: at that bound nothing more is taken up
-//! ([`Ledger::has_room`]). A tail that lets more than `bound` marked ids pile up is too slow and has to end
-//! (`is_tail_late`). At most `bound` ids are known unsent: beyond, a row is forgotten rather than
+//! ([`Ledger::has_room`]), and where as many marked ones are kept for the tail, nothing more is swept until it has
+//! passed them ([`Ledger::room`]). At most `bound` ids are known unsent: beyond, a row is forgotten rather than
 //! remembered, so that any number of rows that fail delay no other; the pump meets it again when it
 //! is due.
 
@@ -202,6 +202,8 @@ impl Ledger {
         let mut state = self.state();
         let tailed = state.tailed.take().unwrap_or_default();
         state.forget_marked(tailed.fenced.into_iter().chain(tailed.fresh));
+        drop(state);
+        self.eased.notify_waiters();
     }
 
     /// Parts what is marked by now from what will be; whether there is anything.
@@ -222,16 +224,8 @@ impl Ledger {
             .as_mut()
             .map(|tailed| std::mem::take(&mut tailed.fenced));
         state.forget_marked(fenced.into_iter().flatten());
-    }
-
-    /// Whether more is kept for the tail than is to be remembered.
-    pub(crate) fn is_tail_late(&self) -> bool {
-        let state = self.state();
-        let kept = |tailed: &Tailed| tailed.fresh.len() + tailed.fenced.len();
-        state
-            .tailed
-            .as_ref()
-            .is_some_and(|tailed| kept(tailed) > self.bound)
+        drop(state);
+        self.eased.notify_waiters();
     }
 
     /// Takes an id that is known unsent, to try again; none if it is not, or it is too early. What was left to
@@ -269,9 +263,10 @@ impl Ledger {
         self.state().sent < self.bound
     }
 
-    /// Waits for [`has_room`](Self::has_room). Cancel safe.
+    /// Waits until more may be swept: as [`has_room`](Self::has_room), and the tail is not too far behind. Cancel safe.
     pub(crate) async fn room(&self) {
-        self.until(|state| state.sent < self.bound).await;
+        let is_open = |state: &State| state.sent < self.bound && state.kept() < self.bound;
+        self.until(is_open).await;
     }
 
     async fn until(&self, expected: impl Fn(&State) -> bool) {
@@ -482,6 +477,12 @@ impl State {
             }
             _ => self.leave(id),
         }
+    }
+
+    /// How many marked ids are kept for the tail.
+    fn kept(&self) -> usize {
+        let tailed = self.tailed.as_ref();
+        tailed.map_or(0, |tailed| tailed.fresh.len() + tailed.fenced.len())
     }
 
     /// Nothing but the tail can bring a marked row any more.
@@ -812,20 +813,23 @@ mod tests {
             assert!(!is_known(&ledger, &old));
         }
 
-        #[test]
-        fn a_tail_is_late_when_more_is_kept_for_it_than_is_remembered() {
+        #[tokio::test]
+        async fn nothing_more_is_swept_while_too_much_is_kept_for_the_tail() {
             let ledger = Ledger::new(2);
             ledger.tail_opens();
-            for _ in 0..3 {
-                assert!(!ledger.is_tail_late());
+            for _ in 0..2 {
+                ledger.room().await;
                 let row = row();
                 send(&ledger, &row, Sent::Whole);
                 ledger.marked([&row.id]);
             }
-            assert!(ledger.is_tail_late());
+            let room = ledger.room();
+            let mut room = std::pin::pin!(room);
+            assert!(futures::poll!(&mut room).is_pending());
+            assert!(ledger.has_room(), "for what the tail brings");
             ledger.fence();
             ledger.passed();
-            assert!(!ledger.is_tail_late());
+            room.await;
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use futures::{FutureExt, future::BoxFuture};
@@ -21,17 +21,17 @@ use crate::{
     metrics::Meters,
     report::Reports,
     routes::Routes,
-    row::Row,
+    row::{Row, now},
     sinks::amqp::Amqp,
-    slots::{Ownership, Share},
-    store::Store,
+    slots::{Lanes, Ownership, Share},
+    store::{Store, decode},
 };
-use crate::{row::now, store::decode};
 
 /// The longest a mark waits for company, however long the interval.
 const LONGEST_LINGER: Duration = Duration::from_millis(500);
 
-/// Ids remembered of a kind, for each row that may be in flight.
+/// Ids remembered of a kind, for each row that may be in flight: all lines together as many as one alone, and each at
+/// least as many as may be in flight.
 const REMEMBERED: usize = 10;
 
 /// How long before it is due a row may be taken from the tail, in milliseconds: clocks of writers differ a little.
@@ -58,6 +58,8 @@ pub(super) struct Parts<'a> {
     pub(super) share: Share,
     pub(super) sink: &'a Amqp,
     pub(super) is_hurried: watch::Receiver<bool>,
+    /// How many there are with this one.
+    pub(super) lines: usize,
 }
 
 /// The line and its loops, each of which ends by itself some time after `stop`.
@@ -72,9 +74,10 @@ pub(super) fn line(
         share,
         sink,
         is_hurried,
+        lines,
     } = parts;
     let lanes = share.ownership;
-    let ledger = Ledger::new(settings.inflight as usize * REMEMBERED);
+    let ledger = Ledger::new(settings.inflight as usize * (REMEMBERED / lines).max(1));
     let nudge = Arc::new(Notify::new());
     let meters = routes.meters();
     let (marks, inbox) = mpsc::unbounded_channel();
@@ -87,6 +90,7 @@ pub(super) fn line(
         marks,
         nudge: nudge.clone(),
         meters: meters.clone(),
+        early: (settings.inflight as usize / 10).max(1),
     });
     let cycle = Arc::new(tokio::sync::Mutex::new(Cycle {
         store: store.clone(),
@@ -154,35 +158,40 @@ impl Line {
         pump::pass(&self.cycle).await
     }
 
-    /// Takes up a row that the tail has brought, if it is due, ours, and not known already; waits for its turn. What is
-    /// not taken up is the pump's. Whether it was.
-    pub(super) async fn take(&self, raw: &bson::RawDocument) -> bool {
+    /// Takes up a row that the tail has brought, if it is due, ours by the right to `lanes`, and not known already;
+    /// waits for its turn. What is not taken up is the pump's. Whether it was.
+    pub(super) async fn take(&self, raw: &bson::RawDocument, lanes: &Lanes) -> bool {
         let Ok(row) = decode(raw) else { return false };
         let wait = row.pending.saturating_sub(now());
-        if wait > LEEWAY || !self.may_send(&row) {
+        if wait > LEEWAY || !self.may_send(&row, lanes) {
             return false;
         }
         if self.ledger.is_tailed(&row.id) {
             self.meters.avoided();
             return false;
         }
-        let turn = self.publisher.tail_turn().await;
+        let wait = u64::try_from(wait).unwrap_or(0);
+        let due = Instant::now() + Duration::from_millis(wait);
+        let Some(turn) = self.publisher.tail_turn(wait > 0).await else {
+            return false;
+        };
         // Taken only when its turn has come: what is taken has to be let go of with its lane.
-        let Some(grant) = self.lanes.lanes().grant(row.lane) else {
+        let Some(grant) = lanes.grant(row.lane) else {
             return false;
         };
         let Some(claim) = self.ledger.claim_tailed(&row) else {
             return false;
         };
-        let due = u64::try_from(wait).ok().map(Duration::from_millis);
         self.publisher.tail(row, claim, grant, turn, due);
         true
     }
 
-    fn may_send(&self, row: &Row) -> bool {
-        let grant = self.lanes.lanes().grant(row.lane);
+    /// Where marks do not come through, the pump has to wait, and the tail goes on for the others.
+    fn may_send(&self, row: &Row, lanes: &Lanes) -> bool {
+        let grant = lanes.grant(row.lane);
         let owed = row.outstanding.as_deref();
         self.publisher.sink.is_up()
+            && self.ledger.has_room()
             && grant.is_some_and(|grant| self.routes.concern(grant.routes, owed))
     }
 }

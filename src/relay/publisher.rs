@@ -1,9 +1,12 @@
 //! Takes rows from the immediate path and from the pump, and gives each to the sink once.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures::{StreamExt, future::join_all, stream::FuturesUnordered};
-use tokio::sync::{Notify, OwnedSemaphorePermit, mpsc};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -33,6 +36,8 @@ pub(crate) struct Publisher {
     pub(crate) sink: Amqp,
     pub(crate) interval: Duration,
     whole: RouteSet,
+    /// Places for rows that are sent to wait until they are due.
+    early: Arc<Semaphore>,
     jobs: mpsc::UnboundedSender<Job>,
 }
 
@@ -44,8 +49,8 @@ struct Job {
     tally: Option<Tally>,
     /// Given back when the row is settled.
     permits: Vec<OwnedSemaphorePermit>,
-    /// How long it is to wait, where it is not quite due.
-    wait: Option<Duration>,
+    /// When it is due, where that may not be yet.
+    due: Option<Instant>,
 }
 
 impl Publisher {
@@ -65,7 +70,7 @@ impl Publisher {
                 grant,
                 tally: None,
                 permits: vec![permit],
-                wait: None,
+                due: None,
             }),
             None => claim.settle(
                 Sent::Again {
@@ -97,32 +102,31 @@ impl Publisher {
             grant,
             tally,
             permits: turn.0,
-            wait: None,
+            due: None,
         });
     }
 
-    /// Waits for the turn of a row the tail has read: before those that are swept, like all that is new. Cancel safe.
-    pub(crate) async fn tail_turn(&self) -> Turn {
-        self.ledger.room().await;
-        Turn(self.sink.cap().take().await)
+    /// Waits for the turn of a row the tail has read: before those that are swept, like all that is new. Of those that
+    /// are due a little later only some get one. Cancel safe.
+    pub(crate) async fn tail_turn(&self, is_early: bool) -> Option<Turn> {
+        let early = match is_early {
+            true => Some(self.early.clone().try_acquire_owned().ok()?),
+            false => None,
+        };
+        let mut permits = self.sink.cap().take().await;
+        permits.extend(early);
+        Some(Turn(permits))
     }
 
-    /// Publishes a row the tail has read, when its turn has come, after `wait`.
-    pub(crate) fn tail(
-        &self,
-        row: Row,
-        claim: Claim,
-        grant: Grant,
-        turn: Turn,
-        wait: Option<Duration>,
-    ) {
+    /// Publishes a row the tail has read, when its turn has come, and not before it is `due`.
+    pub(crate) fn tail(&self, row: Row, claim: Claim, grant: Grant, turn: Turn, due: Instant) {
         self.send(Job {
             row,
             claim,
             grant,
             tally: None,
             permits: turn.0,
-            wait,
+            due: Some(due),
         });
     }
 
@@ -172,6 +176,8 @@ pub(crate) struct Parts {
     pub(crate) marks: mpsc::UnboundedSender<Mark>,
     pub(crate) nudge: Arc<Notify>,
     pub(crate) meters: Meters,
+    /// How many rows of the tail may wait in flight until they are due: clocks that differ must not take all places.
+    pub(crate) early: usize,
 }
 
 /// The handle and its loop.
@@ -183,6 +189,7 @@ pub(crate) fn publisher(parts: Parts) -> (Publisher, Publishing) {
         sink: parts.sink.clone(),
         interval: parts.interval,
         whole: parts.routes.whole(),
+        early: Arc::new(Semaphore::new(parts.early)),
         jobs,
     };
     let publishing = Publishing {
@@ -333,10 +340,12 @@ async fn publish(job: Job, routes: Arc<Routes>, sink: Amqp, meters: Meters) -> F
         grant,
         tally,
         permits,
-        wait,
+        due,
     } = job;
-    if let Some(wait) = wait {
-        tokio::time::sleep(wait).await;
+    if let Some(due) = due
+        && due > Instant::now()
+    {
+        tokio::time::sleep_until(due.into()).await;
     }
     let mut done = claim.done.union(routes.done(row.outstanding.as_deref()));
     let mut failures = Vec::new();

@@ -23,6 +23,7 @@ use crate::{
     error::{Error, Result},
     metrics::{self, TailMeters},
     report::Reports,
+    slots::Lanes,
     store::feed::{Collections, Feed, Inserted, Scope, fence},
 };
 
@@ -42,14 +43,6 @@ pub(crate) struct Tail {
     /// Whether every outbox collection is followed, known or not.
     pub(crate) all: bool,
     pub(crate) reports: Reports,
-}
-
-/// Why the stream has to be opened anew, besides an error.
-enum Ended {
-    /// Lanes or collections are others than before.
-    Rescoped,
-    /// It fell behind further than is remembered.
-    Late,
 }
 
 impl Tail {
@@ -74,15 +67,11 @@ impl Tail {
             return;
         }
         let again = Instant::now() + PACE;
-        match self.follow(&scope).await {
-            Ok(Ended::Rescoped) => return,
-            Ok(Ended::Late) => tracing::info!(
-                "the tail fell too far behind and is opened anew; what it has not passed is pumped"
-            ),
-            Err(error) => self.report(&error),
+        if let Err(error) = self.follow(&scope).await {
+            self.report(&error);
+            metrics::tail_reopened();
+            tokio::time::sleep_until(again).await;
         }
-        metrics::tail_reopened();
-        tokio::time::sleep_until(again).await;
     }
 
     fn report(&mut self, error: &Error) {
@@ -112,54 +101,47 @@ impl Tail {
         Scope { lanes, collections }
     }
 
-    async fn follow(&mut self, scope: &Scope) -> Result<Ended> {
+    /// Until the lanes are others than when it began, or an error.
+    async fn follow(&mut self, scope: &Scope) -> Result<()> {
         // Before the stream is opened: what is marked from here on it may bring.
         let _tailed = Tailed::new(&self.lines);
+        let mut lines = Known::new(&self.lines);
         let mut feed = Feed::open(&self.database, scope).await?;
         tracing::debug!(lanes = scope.lanes.len(), "the tail is open");
-        let mut lines = Known::new(&self.lines);
         // What was committed before it was open.
         lines.all.iter().for_each(|line| line.nudge());
         let mut fences = Fences::default();
         loop {
+            lines.refresh(&self.lines);
             fences.set(&self.database, &lines).await?;
-            let Some(fed) = self.next(&mut feed, scope).await? else {
-                return Ok(Ended::Rescoped);
+            let Some(fed) = self.next(&mut feed).await? else {
+                return Ok(());
             };
             fences.meet(fed.as_ref(), &lines);
             if let Some(inserted) = fed {
-                self.take(&inserted, &mut lines).await;
-            }
-            if lines.all.iter().any(|line| line.ledger.is_tail_late()) {
-                return Ok(Ended::Late);
+                self.take(&inserted, &lines).await;
             }
         }
     }
 
-    /// What the stream brings next; none once its scope is another.
-    async fn next(&mut self, feed: &mut Feed, scope: &Scope) -> Result<Option<Option<Inserted>>> {
-        // One future to its end: dropped on the way, the stream could not be used any more.
-        let mut next = std::pin::pin!(feed.next());
-        loop {
-            tokio::select! {
-                fed = &mut next => return fed.map(Some),
-                Ok(()) = self.assigned.changed() => {
-                    if self.scope() != *scope {
-                        return Ok(None);
-                    }
-                }
-            }
+    /// What the stream brings next; none once lanes have come or gone.
+    async fn next(&mut self, feed: &mut Feed) -> Result<Option<Option<Inserted>>> {
+        tokio::select! {
+            biased;
+            // Without a sender nothing is owned.
+            _ = self.assigned.changed() => Ok(None),
+            fed = feed.next() => fed.map(Some),
         }
     }
 
-    async fn take(&self, inserted: &Inserted, lines: &mut Known) {
+    async fn take(&self, inserted: &Inserted, lines: &Known) {
         let (Some(collection), Some(row)) = (inserted.collection(), inserted.row()) else {
             return;
         };
-        match lines.find(collection, &self.lines) {
-            Some((line, meters)) => {
-                if line.take(row).await {
-                    meters.taken();
+        match lines.by_name.get(collection) {
+            Some(followed) => {
+                if followed.line.take(row, &followed.lanes).await {
+                    followed.meters.taken();
                 }
             }
             None => self.unknown.notify_one(),
@@ -183,29 +165,39 @@ impl Drop for Tailed {
     }
 }
 
-/// The lines by their collections.
+/// The lines, as they were when the stream was opened.
 struct Known {
     all: Vec<Arc<Line>>,
-    by_name: HashMap<String, (Arc<Line>, TailMeters)>,
+    by_name: HashMap<String, Followed>,
+}
+
+struct Followed {
+    line: Arc<Line>,
+    /// What it owned then. A row leaves by this right or not at all: in between, others may have published it.
+    lanes: Lanes,
+    meters: TailMeters,
 }
 
 impl Known {
     fn new(lines: &Lines) -> Self {
         let all = lines.all();
-        let named = all.iter().map(|line| {
-            let meters = TailMeters::new(line.routes.component());
-            (line.store.collection().to_owned(), (line.clone(), meters))
+        let followed = all.iter().map(|line| {
+            let followed = Followed {
+                line: line.clone(),
+                lanes: line.lanes.lanes(),
+                meters: TailMeters::new(line.routes.component()),
+            };
+            (line.store.collection().to_owned(), followed)
         });
-        let by_name = named.collect();
+        let by_name = followed.collect();
         Self { all, by_name }
     }
 
-    /// Looks again where it does not know: there may be more by now.
-    fn find(&mut self, collection: &str, lines: &Lines) -> Option<&(Arc<Line>, TailMeters)> {
-        if !self.by_name.contains_key(collection) && lines.count() > self.all.len() {
-            *self = Self::new(lines);
+    /// Those that have come since own nothing yet, but what they sweep has to be fenced.
+    fn refresh(&mut self, lines: &Lines) {
+        if lines.count() > self.all.len() {
+            self.all = lines.all();
         }
-        self.by_name.get(collection)
     }
 }
 

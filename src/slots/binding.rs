@@ -1,6 +1,6 @@
 //! Who may pump a collection at all: one group, or static slots of one count. Whoever came first.
 
-use std::{mem, sync::Arc, sync::Mutex, time::Duration};
+use std::{future::IntoFuture, mem, sync::Arc, sync::Mutex, time::Duration};
 
 use bson::{Document, doc};
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
@@ -8,13 +8,16 @@ use mongodb::{
     Collection,
     options::{ReturnDocument, WriteConcern},
 };
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 use super::Part;
 use crate::{
     error::{UNAUTHORIZED, code},
     report::Reports,
 };
+
+/// How long one of them may take.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How many collections are asked for at once.
 const AT_ONCE: usize = 16;
@@ -26,6 +29,8 @@ pub(super) struct Bindings {
     /// How long after a refusal to look again.
     again: Duration,
     refused: Vec<Part>,
+    /// When to ask for those again.
+    retry: Option<Instant>,
     asking: Option<BoxFuture<'static, Vec<(Part, bool)>>>,
 }
 
@@ -40,6 +45,7 @@ impl Bindings {
             coming,
             again,
             refused: Vec::new(),
+            retry: None,
             asking: None,
         }
     }
@@ -57,8 +63,11 @@ impl Bindings {
             let none_asked = answers.is_empty();
             let (bound, refused): (Vec<_>, Vec<_>) =
                 answers.into_iter().partition(|(_, is_bound)| *is_bound);
-            self.refused
-                .extend(refused.into_iter().map(|(part, _)| part));
+            if !refused.is_empty() {
+                self.refused
+                    .extend(refused.into_iter().map(|(part, _)| part));
+                self.retry.get_or_insert(Instant::now() + self.again);
+            }
             if none_asked || !bound.is_empty() {
                 return bound.into_iter().map(|(part, _)| part).collect();
             }
@@ -70,9 +79,20 @@ impl Bindings {
         tokio::select! {
             biased;
             Some(parts) = self.coming.recv() => parts,
-            () = tokio::time::sleep(self.again), if !self.refused.is_empty() => mem::take(&mut self.refused),
+            () = at(self.retry) => {
+                self.retry = None;
+                mem::take(&mut self.refused)
+            }
             else => std::future::pending().await,
         }
+    }
+}
+
+/// At that very moment, however often it is waited for anew.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -81,7 +101,7 @@ async fn ask(binding: Arc<Binding>, parts: Vec<Part>) -> Vec<(Part, bool)> {
         let binding = binding.clone();
         async move {
             let is_bound = binding.bind(&part.collection).await;
-            part.tried = None;
+            part.waits = None;
             (part, is_bound)
         }
     });
@@ -141,13 +161,17 @@ impl Binding {
 
     async fn bound(&self, collection: &str) -> mongodb::error::Result<String> {
         let id = doc! { "_id": { "collection": collection } };
-        let bound = self
+        let asked = self
             .slots
             .find_one_and_update(id, doc! { "$setOnInsert": { "pumpedBy": &self.terms } })
             .upsert(true)
             .return_document(ReturnDocument::After)
             .write_concern(WriteConcern::majority())
-            .await?;
+            .into_future();
+        // The driver has no limit of its own, and all that come later wait for this answer.
+        let bound = tokio::time::timeout(PATIENCE, asked).await;
+        let bound = bound
+            .unwrap_or_else(|_| Err(mongodb::error::Error::custom("no answer within 10 s")))?;
         let by = bound
             .as_ref()
             .and_then(|bound| bound.get_str("pumpedBy").ok());

@@ -13,20 +13,18 @@ use mongodb::{
 use crate::error::{Error, Result};
 
 /// How long the server keeps an idle request open: how soon one knows that there is nothing new.
-const LONGEST_AWAIT: Duration = Duration::from_millis(500);
+const LONGEST_AWAIT: Duration = Duration::from_millis(250);
 
 /// How long without a word of the server, after which the stream counts as dead.
 const SILENCE: Duration = Duration::from_secs(10);
 
 /// What is to be followed.
-#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Scope {
     pub(crate) lanes: Vec<u8>,
     pub(crate) collections: Collections,
 }
 
 /// Of which collections.
-#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Collections {
     These(Vec<String>),
     /// Every outbox collection, those too that are still to be created.
@@ -122,7 +120,7 @@ fn filter(scope: &Scope) -> Document {
     let lanes: Vec<i32> = scope.lanes.iter().map(|&lane| lane.into()).collect();
     let collections = match &scope.collections {
         Collections::These(names) => doc! { "$in": names },
-        Collections::All => doc! { "$regex": "_outbox$" },
+        Collections::All => doc! { "$regex": "._outbox$" },
     };
     doc! {
         "operationType": "insert",
