@@ -150,6 +150,8 @@ use crate::{
 use binding::{Binding, Bindings};
 
 #[cfg(feature = "sidecar")]
+pub(crate) use binding::unbind;
+#[cfg(feature = "sidecar")]
 pub(crate) use mongo::census::{Census, Group};
 pub(crate) use protocol::Timing;
 
@@ -265,10 +267,7 @@ impl Desk {
         for (collection, routes) in components {
             let (lanes, ownership) = watch::channel(Lanes::none());
             let (others, others_routes) = watch::channel(Arc::from([]));
-            let prefix = match self.is_shared {
-                true => format!("{collection}/"),
-                false => String::new(),
-            };
+            let prefix = prefix(self.is_shared, collection);
             let name = |route: &crate::routes::Rendering| format!("{prefix}{}", route.name).into();
             parts.push(Part {
                 collection: (*collection).to_owned(),
@@ -294,6 +293,14 @@ impl Desk {
     /// Counts up whenever what is owned has changed.
     pub(crate) fn assigned(&self) -> watch::Receiver<u64> {
         self.assigned.clone()
+    }
+}
+
+/// What stands before the names of a component's routes in its group: nothing where it is alone in there.
+fn prefix(is_shared: bool, collection: &str) -> String {
+    match is_shared {
+        true => format!("{collection}/"),
+        false => String::new(),
     }
 }
 
