@@ -3,6 +3,7 @@
 use bson::doc;
 use mongodb::Database;
 
+use super::OUTBOXES;
 use crate::{component::Component, error::Error, error::Result};
 
 /// A component for every outbox collection of the database, by name.
@@ -13,7 +14,7 @@ use crate::{component::Component, error::Error, error::Result};
 pub(crate) async fn components(database: &Database) -> Result<Vec<Component>> {
     let names = database
         .list_collection_names()
-        .filter(doc! { "name": { "$regex": "_outbox$" }, "type": "collection" })
+        .filter(doc! { "name": { "$regex": OUTBOXES }, "type": "collection" })
         .await
         .map_err(|error| Error::store("listing the collections", database.name(), error))?;
     let mut names: Vec<String> = names;
