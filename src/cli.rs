@@ -114,6 +114,6 @@ fn refuse(error: &clap::Error) -> ExitCode {
     let lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
     let line = lines.collect::<Vec<_>>().join("; ");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
-    eprintln!("toa-outbox: {}; --help tells what there is", masked(line));
+    say(&format!("{}; --help tells what there is", masked(line)));
     ExitCode::from(2)
 }

@@ -154,7 +154,7 @@ impl Component {
             consumed.is_none_or(|names| names.iter().any(|name| name == label.name()))
         };
         let routes = self.labels.iter().filter(wanted).map(|label| Rendering {
-            name: format!("amqp/{}", label.name()),
+            name: Rendering::to_amqp(label.name()),
             label: label.clone(),
             route: Arc::new(self.route(label)),
         });

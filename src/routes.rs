@@ -27,6 +27,11 @@ pub(crate) struct Rendering {
 }
 
 impl Rendering {
+    /// The name of a label's route to the broker.
+    pub(crate) fn to_amqp(label: &str) -> String {
+        format!("amqp/{label}")
+    }
+
     /// The message of this route for `row`, to leave within `term`.
     pub(crate) fn message(&self, row: &Row, body: Vec<u8>, term: &Term) -> Message {
         let made = row.id.time().unwrap_or(row.pending);

@@ -150,6 +150,8 @@ use crate::{
 use binding::{Binding, Bindings};
 
 #[cfg(feature = "sidecar")]
+pub(crate) use binding::unbind;
+#[cfg(feature = "sidecar")]
 pub(crate) use mongo::census::{Census, Group};
 pub(crate) use protocol::Timing;
 
@@ -264,10 +266,7 @@ impl Desk {
         for (collection, routes) in components {
             let (lanes, ownership) = watch::channel(Lanes::none());
             let (others, others_routes) = watch::channel(Arc::from([]));
-            let prefix = match self.is_shared {
-                true => format!("{collection}/"),
-                false => String::new(),
-            };
+            let prefix = prefix(self.is_shared, collection);
             let name = |route: &crate::routes::Rendering| format!("{prefix}{}", route.name).into();
             parts.push(Part {
                 collection: (*collection).to_owned(),
@@ -313,12 +312,17 @@ impl Application {
             answered,
             desk,
         } = self;
-        let is_empty = parts.is_empty();
         // Refused by a seat that was given up, and then nothing is ever owned.
         let _ = desk.send(parts);
-        if !is_empty {
-            answered.cancelled().await;
-        }
+        answered.cancelled().await;
+    }
+}
+
+/// What stands before the names of a component's routes in its group: nothing where it is alone in there.
+fn prefix(is_shared: bool, collection: &str) -> String {
+    match is_shared {
+        true => format!("{collection}/"),
+        false => String::new(),
     }
 }
 

@@ -7,6 +7,7 @@ mod ensure;
 pub(crate) mod feed;
 #[cfg(feature = "sidecar")]
 pub(crate) mod inspect;
+pub(crate) mod marking;
 #[cfg(feature = "sidecar")]
 pub(crate) mod rights;
 #[cfg(feature = "sidecar")]
@@ -36,6 +37,9 @@ pub use ensure::init;
 /// How long one request may take before it counts as failed. Not a `maxTimeMS`, which adds up over the
 /// life of a cursor: a long drain is no fault.
 const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What the name of an outbox collection is like, as a regular expression.
+const OUTBOXES: &str = "._outbox$";
 
 /// The outbox collection of one component.
 #[derive(Clone)]
@@ -125,11 +129,11 @@ impl Store {
     }
 
     /// Takes the routes `done` off what the rows of `ids` still owe, of `all` where a row does not say,
-    /// and publishes the rows of which nothing is left. Majority; safe to repeat.
+    /// and publishes the rows of which nothing is left. Majority; safe to repeat. How many rows it changed.
     ///
     /// One pipeline, so that two markers that finish different routes of one row cannot undo each
     /// other; a row that is published already is left as it is.
-    pub(crate) async fn mark(&self, ids: &[RowId], done: &[&str], all: &[&str]) -> Result<()> {
+    pub(crate) async fn mark(&self, ids: &[RowId], done: &[&str], all: &[&str]) -> Result<u64> {
         let ids: Vec<Bson> = ids.iter().map(codec::id).collect();
         let nothing_left = doc! { "$eq": ["$outstanding", []] };
         let rest = doc! { "$setDifference": [{ "$ifNull": ["$outstanding", all] }, done] };
@@ -149,8 +153,8 @@ impl Store {
             .hint(Hint::Keys(doc! { "_id": 1 }))
             .write_concern(WriteConcern::majority())
             .into_future();
-        self.within("marking rows published", marked).await?;
-        Ok(())
+        let marked = self.within("marking rows published", marked).await?;
+        Ok(marked.modified_count)
     }
 
     /// Makes unpublished rows of `ids` due at once, for whoever pumps their lanes now. Majority.

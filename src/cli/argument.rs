@@ -4,14 +4,14 @@ use std::time::Duration;
 
 use bson::Document;
 
-use crate::Error;
+use crate::{Error, config::masked};
 
-/// An argument that cannot be used.
+/// An argument that cannot be used. It may be a connection string in the wrong place.
 pub(super) fn refuse(name: &str, value: &str, expected: impl Into<String>) -> Error {
     Error::Setting {
         name: name.to_owned(),
         origin: "command line".into(),
-        value: value.to_owned(),
+        value: masked(value),
         expected: expected.into(),
     }
 }

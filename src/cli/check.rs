@@ -90,11 +90,25 @@ impl Check {
             if !self.target.is_narrowed() {
                 consumed(&configuration, &aims, &mut findings);
             }
-            server::rights(&configuration, &database, &aims, &mut findings).await;
-            replicas::look(&configuration, &database, &aims, &mut findings).await;
+            let beat = configuration.settings.beat;
+            let census = replicas::census(&database, beat, &mut findings).await;
+            let wants = server::Wants {
+                configuration: &configuration,
+                aims: &aims,
+                census: census.as_ref(),
+            };
+            server::rights(wants, &database, &mut findings).await;
+            replicas::look(
+                &configuration,
+                &database,
+                &aims,
+                census.as_ref(),
+                &mut findings,
+            )
+            .await;
         }
         broker::look(&configuration.settings, &aims, &mut findings).await?;
-        tell(&findings, Output::new(options.json))
+        tell(&findings, Output::to_whoever_reads(options.json))
     }
 }
 

@@ -4,12 +4,13 @@ use clap::Args;
 use serde_json::json;
 
 use super::{
+    argument::refuse,
     failure::{Failure, Outcome},
-    options::Options,
+    options::{Configuration, Options},
     output::Output,
     target::Target,
 };
-use crate::{Error, init, store::Store, store::survey::Lack};
+use crate::{Component, Error, init, store::Store, store::survey::Lack};
 
 /// Create outbox collections with their indexes, retention and validator.
 ///
@@ -34,6 +35,9 @@ impl Init {
         let configuration = options.configuration()?;
         let database = configuration.database().await?;
         let retention = configuration.settings.retention;
+        for name in &self.collections {
+            named(name, &configuration, database.name())?;
+        }
         let mut collections = self.collections.clone();
         if collections.is_empty() || self.target.is_narrowed() {
             let components = self.target.components(&configuration, &database).await?;
@@ -45,14 +49,14 @@ impl Init {
                 database.name()
             )));
         }
-        let mut output = Output::new(options.json);
+        let mut output = Output::to_whoever_reads(options.json);
         for collection in &collections {
             let store = Store::new(&database, collection);
             let lacks = store.lacks(retention).await;
             if !self.dry_run {
                 init(&database, collection, retention).await?;
             }
-            self.tell(&mut output, &store.name(), lacks)?;
+            self.tell(&mut output, collection, lacks)?;
         }
         Ok(())
     }
@@ -86,5 +90,30 @@ impl Init {
             output.line(format_args!("{collection}: would {work}"))?;
         }
         Ok(())
+    }
+}
+
+/// Whether a collection is one for rows: on any other the validator would refuse what belongs there.
+fn named(name: &str, configuration: &Configuration, database: &str) -> Result<(), Error> {
+    let declared = &configuration.components;
+    if declared.iter().any(|component| component.rows() == name)
+        || Component::of_rows(database, name).is_some()
+    {
+        return Ok(());
+    }
+    let meant = declared
+        .iter()
+        .find(|component| component.entities() == name || component.id() == name);
+    let meant = meant.map_or_else(|| suggestion(name), Component::rows);
+    let expected = format!("this is no outbox collection; did you mean {meant}?");
+    Err(refuse("COLLECTION", name, expected))
+}
+
+/// Made of no more than a name: a connection string in its place is not repeated.
+fn suggestion(name: &str) -> String {
+    let is_name = |c: char| c.is_alphanumeric() || "_-.".contains(c);
+    match !name.is_empty() && name.chars().all(is_name) {
+        true => format!("{}_outbox", name.replace('.', "_")),
+        false => "tea_pots_outbox".into(),
     }
 }

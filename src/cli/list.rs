@@ -16,6 +16,7 @@ use super::{
 };
 use crate::{
     Error,
+    routes::Rendering,
     row::now,
     store::inspect::{Glance, Kind, Wanted, problem},
 };
@@ -103,7 +104,7 @@ impl List {
             owing: self
                 .labels
                 .iter()
-                .map(|label| format!("amqp/{label}"))
+                .map(|label| Rendering::to_amqp(label))
                 .collect(),
             due_for: self.older_than,
             filter: self.filter.clone(),

@@ -14,6 +14,8 @@ use serde::Serialize;
 pub(super) struct Output {
     stream: AutoStream<StdoutLock<'static>>,
     pub(super) is_json: bool,
+    /// Whether the command has more to do than to print, so that it goes on when nobody reads any more.
+    goes_on: bool,
 }
 
 impl Output {
@@ -21,11 +23,21 @@ impl Output {
         Self {
             stream: anstream::stdout().lock(),
             is_json,
+            goes_on: false,
+        }
+    }
+
+    /// Of a command that works or judges, whoever reads it.
+    pub(super) fn to_whoever_reads(is_json: bool) -> Self {
+        Self {
+            goes_on: true,
+            ..Self::new(is_json)
         }
     }
 
     pub(super) fn line(&mut self, text: impl Display) -> io::Result<()> {
-        writeln!(self.stream, "{text}")
+        let written = writeln!(self.stream, "{text}");
+        self.unread(written)
     }
 
     pub(super) fn json(&mut self, value: &impl Serialize) -> io::Result<()> {
@@ -38,7 +50,15 @@ impl Output {
     }
 
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        self.stream.flush()
+        let flushed = self.stream.flush();
+        self.unread(flushed)
+    }
+
+    fn unread(&self, written: io::Result<()>) -> io::Result<()> {
+        match written {
+            Err(error) if self.goes_on && error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            written => written,
+        }
     }
 
     pub(super) fn table(

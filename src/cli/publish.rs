@@ -1,7 +1,9 @@
 //! `publish`: sends rows again, whoever has sent them before.
 
+mod marks;
 mod run;
 mod sending;
+mod stop;
 
 use std::{collections::BTreeSet, time::Duration};
 
@@ -13,29 +15,33 @@ use mongodb::Database;
 
 use super::{
     argument::{self, refuse},
-    failure::{Failure, Outcome},
+    failure::{Failure, Outcome, say},
     options::{Configuration, Options},
     output::Output,
     target::{Aim, Target},
 };
 use crate::{
     Amqp, Error, Settings,
-    sinks::amqp::Survey,
+    sinks::amqp::{Broker, Survey},
     slots::Census,
     store::inspect::{self, Kind, Wanted},
 };
 use run::{Counts, Run};
 use sending::Sending;
+use stop::Stop;
 
 /// How long the broker may take to answer.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How often the bar is drawn while nothing happens.
+const TICK: Duration = Duration::from_millis(200);
 
 type Rows<'a> = BoxStream<'a, Result<bson::RawDocumentBuf, Error>>;
 
 /// Send rows again, also those that are published already.
 ///
-/// Of a published row all labels are sent, of another those it owes; that one is then marked. A replica that is
-/// sending a row at the same moment repeats it: consumers tell by message_id and type.
+/// Of a published row all labels are sent, of another those it owes; that one is then marked, if it is known what else
+/// it owes: by the components declared here, or by a replica that runs. A replica that is sending a row at the same
+/// moment repeats it: consumers tell by message_id and type.
 #[derive(Args)]
 #[command(after_help = "Example:
   toa-outbox publish --component tea.pots --where '{\"event.state.material\": \"clay\"}' --dry-run")]
@@ -61,6 +67,9 @@ pub(super) struct Publish {
     /// Say what would be sent, and send nothing
     #[arg(long)]
     dry_run: bool,
+    /// Mark rows, though nothing says what else they owe
+    #[arg(long)]
+    mark: bool,
     /// Send everything there is, where the filter is {}
     #[arg(long)]
     yes: bool,
@@ -77,7 +86,7 @@ impl Publish {
         let aims = self.target.aims(&configuration, &database).await?;
         self.check_labels(&aims)?;
         let mut run = Run {
-            output: Output::new(options.json),
+            output: Output::to_whoever_reads(options.json),
             bar: self.bar(),
             inflight: configuration.settings.inflight as usize,
             counts: Counts::default(),
@@ -85,24 +94,26 @@ impl Publish {
                 0 => usize::MAX,
                 limit => limit as usize,
             },
+            stop: Stop::default(),
         };
         let sink = match self.dry_run {
             true => None,
             false => Some(connected(&configuration.settings).await?),
         };
+        let (bar, stop) = (run.bar.clone(), run.stop.clone());
         let ended = tokio::select! {
-            ended = self.all(&configuration, &database, &aims, sink.as_ref(), &mut run) => Some(ended),
-            Ok(()) = tokio::signal::ctrl_c() => None,
+            ended = self.all(&configuration, &database, &aims, sink.as_ref(), &mut run) => ended,
+            () = stop.listen(PATIENCE) => Err(Failure::Because(
+                "interrupted at once; what has left may not be marked, and is sent again".into(),
+            )),
+            () = watch(sink.as_ref(), &bar) => Ok(()),
         };
-        run.bar.finish_and_clear();
-        run.tell(self.dry_run)?;
-        match ended {
-            Some(ended) => ended?,
-            None => {
-                return Err(Failure::Because(
-                    "interrupted; what is on its way may arrive".into(),
-                ));
-            }
+        bar.finish_and_clear();
+        let told = run.tell(self.dry_run);
+        ended?;
+        told?;
+        if stop.asked.is_cancelled() {
+            return Err(Failure::Because("interrupted".into()));
         }
         match run.counts.failed + run.counts.missing {
             0 => Ok(()),
@@ -123,19 +134,29 @@ impl Publish {
             None => None,
         };
         let mut found = BTreeSet::new();
+        let is_declared = !configuration.components.is_empty();
+        let stop = run.stop.asked.clone();
         for aim in aims {
             let group = census
                 .as_ref()
                 .and_then(|census| census.group_of(&aim.component.rows()));
+            let group = group.unwrap_or_default();
             let sending = Sending {
                 aim,
                 sink,
                 labels: &self.labels,
-                others: sending::others(aim, group),
+                others: group.strange(&aim.routes.names(aim.routes.whole())),
+                marks: self.mark || is_declared || !group.routes().is_empty(),
                 patience: configuration.settings.confirm_timeout,
             };
-            let rows = self.rows(aim, &mut found).await?;
-            run.component(&sending, rows).await?;
+            let rows = stop.run_until_cancelled(self.rows(aim, &mut found));
+            let Some(rows) = rows.await else {
+                break;
+            };
+            run.component(&sending, rows?).await?;
+        }
+        if stop.is_cancelled() {
+            return Ok(());
         }
         run.missing(self.ids.iter().filter(|id| !found.contains(*id)))
     }
@@ -190,14 +211,16 @@ impl Publish {
 
     /// Drawn on a terminal only.
     fn bar(&self) -> ProgressBar {
-        let bar = match self.ids.len() {
-            0 => ProgressBar::new_spinner(),
-            ids => ProgressBar::new(ids as u64),
+        let (bar, sent) = match self.ids.len() {
+            0 => (ProgressBar::new_spinner(), "{pos}"),
+            ids => (ProgressBar::new(ids as u64), "{pos} of {len}"),
         };
-        let style = "{spinner} {pos} rows sent, {per_sec}, {elapsed} {msg}";
-        bar.with_style(
-            ProgressStyle::with_template(style).unwrap_or_else(|_| ProgressStyle::default_bar()),
-        )
+        let style = format!("{{spinner}} {sent} rows sent, {{per_sec}}, {{elapsed}} {{msg}}");
+        let bar = bar.with_style(
+            ProgressStyle::with_template(&style).unwrap_or_else(|_| ProgressStyle::default_bar()),
+        );
+        bar.enable_steady_tick(TICK);
+        bar
     }
 }
 
@@ -217,4 +240,28 @@ async fn connected(settings: &Settings) -> Result<Amqp, Failure> {
         "cannot connect to the broker; {}",
         reasons.join("; ")
     )))
+}
+
+/// Tells of a broker that takes nothing, for as long as there is something to send.
+async fn watch(sink: Option<&Amqp>, bar: &ProgressBar) {
+    let Some(sink) = sink else {
+        return std::future::pending().await;
+    };
+    let mut state = sink.state();
+    loop {
+        let trouble = match &*state.borrow_and_update() {
+            Broker::Up => String::new(),
+            Broker::Blocked { reason } => {
+                format!("the broker blocks publications ({reason}): waiting")
+            }
+            Broker::Away { reason, .. } => format!("the broker is away ({reason}): waiting"),
+        };
+        if !trouble.is_empty() {
+            bar.suspend(|| say(&trouble));
+        }
+        bar.set_message(trouble);
+        if state.changed().await.is_err() {
+            return std::future::pending().await;
+        }
+    }
 }

@@ -13,10 +13,14 @@ use super::{
 };
 use crate::{
     clock::Term,
+    config::masked,
     routes::Rendering,
     row::Row,
     sinks::Message,
-    store::{decode, inspect},
+    store::{
+        decode,
+        inspect::{self, Glance},
+    },
 };
 
 /// Show a row and the messages it renders to. Nothing is sent.
@@ -51,7 +55,7 @@ impl Show {
             true => Ok(output.flush()?),
             false => Err(Failure::Because(format!(
                 "no row {} in {} of {} components; a published row is kept for the retention only",
-                self.id,
+                masked(&self.id),
                 database.name(),
                 aims.len()
             ))),
@@ -80,7 +84,7 @@ fn as_json(aim: &Aim, raw: &RawDocument) -> Value {
     let row = decode(raw);
     let messages: Option<Vec<Value>> = row.as_ref().ok().map(|row| {
         let message = |rendering: &Rendering| {
-            let is_owed = is_owed(row, rendering);
+            let is_owed = is_owed(raw, row, rendering);
             let route = &rendering.name;
             match make(aim, row, rendering) {
                 Made::Message(message) => json!({
@@ -100,7 +104,7 @@ fn as_json(aim: &Aim, raw: &RawDocument) -> Value {
     });
     json!({
         "component": aim.component.id(),
-        "collection": aim.store.name(),
+        "collection": aim.component.rows(),
         "row": stored(raw),
         "problem": inspect::problem(raw),
         "messages": messages,
@@ -128,7 +132,7 @@ fn tell(aim: &Aim, raw: &RawDocument, output: &mut Output) -> std::io::Result<()
                 output.line(format_args!("\n{name}: cannot be rendered: {problem}"))?;
             }
             Made::Message(message) => {
-                let state = if is_owed(&row, rendering) {
+                let state = if is_owed(raw, &row, rendering) {
                     ""
                 } else {
                     " (done)"
@@ -147,9 +151,10 @@ fn tell(aim: &Aim, raw: &RawDocument, output: &mut Output) -> std::io::Result<()
 
 const SKIPPED: &str = "not published, its condition does not hold";
 
-fn is_owed(row: &Row, rendering: &Rendering) -> bool {
+/// A published row owes nothing, and does not say what it did owe.
+fn is_owed(raw: &RawDocument, row: &Row, rendering: &Rendering) -> bool {
     let owed = row.outstanding.as_ref();
-    owed.is_none_or(|owed| owed.contains(&rendering.name))
+    !Glance::of(raw).is_published && owed.is_none_or(|owed| owed.contains(&rendering.name))
 }
 
 fn stored(raw: &RawDocument) -> Value {

@@ -41,7 +41,7 @@ struct State<'a> {
     aim: &'a Aim,
     backlog: Backlog,
     pumped_by: Option<String>,
-    group: Option<&'a Group>,
+    group: Option<Group>,
 }
 
 /// A member of a group, or nobody, and what waits in its lanes.
@@ -107,7 +107,7 @@ async fn sinks(settings: &Settings) -> Result<Vec<(String, String)>, Error> {
 }
 
 impl<'a> State<'a> {
-    fn of(aim: &'a Aim, backlog: Backlog, census: &'a Census) -> Self {
+    fn of(aim: &'a Aim, backlog: Backlog, census: &Census) -> Self {
         let rows = aim.component.rows();
         Self {
             aim,
@@ -122,8 +122,8 @@ impl<'a> State<'a> {
     }
 
     /// By member, and what is in lanes that nobody owns last.
-    fn shares(&self) -> Vec<Share<'a>> {
-        let Some(group) = self.group else {
+    fn shares(&self) -> Vec<Share<'_>> {
+        let Some(group) = &self.group else {
             return Vec::new();
         };
         let mut nobody = Share {
@@ -155,7 +155,7 @@ impl<'a> State<'a> {
     }
 
     fn replicas(&self) -> String {
-        match self.group {
+        match &self.group {
             Some(group) if group.foreign.is_some() => "another version's".into(),
             Some(group) => format!("{} of {} alive", group.alive(), group.members.len()),
             None if self.pumped_by.is_some() => "static".into(),
@@ -193,8 +193,8 @@ impl<'a> State<'a> {
             "oldestSeconds": self.oldest().map(|millis| millis / 1000),
             "published": self.backlog.published,
             "pumpedBy": self.pumped_by,
-            "replicas": self.group.map(|group| group.members.len()),
-            "alive": self.group.map(Group::alive),
+            "replicas": self.group.as_ref().map(|group| group.members.len()),
+            "alive": self.group.as_ref().map(Group::alive),
             "owners": shares.iter().map(owner).collect::<Vec<_>>(),
         })
     }
@@ -254,31 +254,64 @@ fn tables(
     Ok(())
 }
 
-/// A line for each member of each group, over all the components that the group pumps.
-fn by_group(states: &[State<'_>]) -> Vec<Vec<String>> {
-    let mut lines: BTreeMap<(String, bool, String), (Share<'_>, u64)> = BTreeMap::new();
-    for state in states {
-        for share in state.shares() {
-            let group = state.pumped_by.clone().unwrap_or_default();
-            let member = share.member.unwrap_or("nobody").to_owned();
-            let key = (group, share.member.is_none(), member);
-            let rows = share.unpublished;
-            lines.entry(key).or_insert((share, 0)).1 += rows;
+/// What a member of a group, or nobody, has of all the components that the group pumps.
+struct Sum {
+    alive: &'static str,
+    /// The fewest and the most of one component: they may be configured differently.
+    lanes: (usize, usize),
+    unpublished: u64,
+}
+
+impl Sum {
+    fn of(share: &Share<'_>) -> Self {
+        Self {
+            alive: match share.member {
+                None => "-",
+                Some(_) if share.is_alive => "yes",
+                Some(_) => "no",
+            },
+            lanes: (share.lanes, share.lanes),
+            unpublished: 0,
         }
     }
-    let line = |((group, _, member), (share, rows)): ((String, bool, String), (Share<'_>, u64))| {
-        let alive = match share.member {
-            None => "-",
-            Some(_) if share.is_alive => "yes",
-            Some(_) => "no",
+
+    fn add(&mut self, share: &Share<'_>) {
+        let (fewest, most) = self.lanes;
+        self.lanes = (fewest.min(share.lanes), most.max(share.lanes));
+        self.unpublished += share.unpublished;
+    }
+
+    fn columns(self) -> [String; 3] {
+        let lanes = match self.lanes {
+            (fewest, most) if fewest == most => most.to_string(),
+            (fewest, most) => format!("{fewest} to {most}"),
         };
-        vec![
-            group,
-            member,
-            alive.into(),
-            share.lanes.to_string(),
-            rows.to_string(),
-        ]
+        [self.alive.into(), lanes, self.unpublished.to_string()]
+    }
+}
+
+/// A line for each member of each group, nobody's last.
+fn by_group(states: &[State<'_>]) -> Vec<Vec<String>> {
+    let mut lines: BTreeMap<(&str, bool, &str), Sum> = BTreeMap::new();
+    let all: Vec<(&str, Vec<Share<'_>>)> = states
+        .iter()
+        .map(|state| {
+            (
+                state.pumped_by.as_deref().unwrap_or_default(),
+                state.shares(),
+            )
+        })
+        .collect();
+    for (group, shares) in &all {
+        for share in shares {
+            let member = share.member.unwrap_or("nobody");
+            let line = lines.entry((group, share.member.is_none(), member));
+            line.or_insert_with(|| Sum::of(share)).add(share);
+        }
+    }
+    let line = |((group, _, member), sum): ((&str, bool, &str), Sum)| {
+        let names = [group.to_owned(), member.to_owned()];
+        names.into_iter().chain(sum.columns()).collect()
     };
     lines.into_iter().map(line).collect()
 }

@@ -2,7 +2,6 @@
 
 use bson::{Bson, Document, RawDocument};
 use clap::Args;
-use futures::StreamExt;
 use mongodb::Database;
 use serde_json::{Value, json};
 
@@ -13,8 +12,13 @@ use super::{
     target::Target,
 };
 use crate::{
-    Component, Error,
-    store::{decode, inspect, inspect::Glance, server::Server},
+    Component,
+    store::{
+        decode,
+        feed::{Collections, Feed},
+        inspect::Glance,
+        server::Server,
+    },
 };
 
 /// Follow rows live, from now on, until Ctrl-C.
@@ -56,28 +60,24 @@ impl Tail {
     ) -> Outcome {
         let components = self.target.components(configuration, database).await?;
         let is_open = configuration.components.is_empty() && !self.target.is_narrowed();
-        let collections: Vec<String> = match is_open {
-            true => Vec::new(),
-            false => components.iter().map(Component::rows).collect(),
+        let collections = match is_open {
+            true => Collections::All,
+            false => Collections::These(components.iter().map(Component::rows).collect()),
         };
-        let mut rows = inspect::inserts(database, &collections).await?;
-        say(&match collections.as_slice() {
-            [] => format!("following every outbox collection of {}", database.name()),
-            named => format!("following {}", named.join(", ")),
+        let mut feed = Feed::of_all(database, &collections, self.state).await?;
+        say(&match &collections {
+            Collections::All => format!("following every outbox collection of {}", database.name()),
+            Collections::These(named) => format!("following {}", named.join(", ")),
         });
-        while let Some(event) = rows.next().await {
-            let event =
-                event.map_err(|error| Error::store("following rows", database.name(), error))?;
-            let collection = event.ns.and_then(|ns| ns.coll).unwrap_or_default();
-            if let Some(row) = event.full_document {
-                let component = name(&components, database, &collection);
-                self.tell(&mut output, component, &row)?;
+        loop {
+            let Some(inserted) = feed.next().await? else {
+                continue;
+            };
+            if let (Some(collection), Some(row)) = (inserted.collection(), inserted.row()) {
+                let component = name(&components, database, collection);
+                self.tell(&mut output, component, row)?;
             }
         }
-        Err(Failure::Because(format!(
-            "following {}: the change stream was closed, as it is when the database is dropped; start again",
-            database.name()
-        )))
     }
 
     fn tell(

@@ -2,7 +2,6 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio::{
     sync::{mpsc, watch},
     time::Instant,
@@ -14,15 +13,15 @@ use crate::{
     metrics::Meters,
     routes::{RouteSet, Routes},
     row::RowId,
-    store::Store,
+    store::{
+        Store,
+        marking::{self, LEAST_WAIT, Parts},
+    },
 };
 
 /// The most rows of one update: larger ones take fewer server cycles a row, and hold their document
 /// locks longer; the gain past this is small.
 const MOST: usize = 1000;
-
-/// Before a marking that failed is repeated, at first.
-const LEAST_WAIT: Duration = Duration::from_millis(100);
 
 /// Some routes of a row are done.
 pub(crate) struct Mark {
@@ -92,8 +91,8 @@ impl Marker {
     /// Marks these rows. Where the server refuses for good, the batch is halved until the row it refuses is
     /// alone; that one stays in the ledger, so that this process at least does not send it again.
     async fn mark(&self, ids: &[RowId], done: RouteSet, is_last: bool) {
-        let mut parts = vec![ids];
-        while let Some(part) = parts.pop() {
+        let mut parts = Parts::of(ids);
+        while let Some(part) = parts.next() {
             let Err(refusal) = self.acknowledged(part, done).await else {
                 // A row of which some routes were marked may by now wait for the mark of the rest.
                 self.meters.marked(if is_last { part.len() } else { 0 });
@@ -103,15 +102,12 @@ impl Marker {
                 }
                 continue;
             };
-            match part {
-                [row] => {
-                    tracing::error!(%row, %refusal, "published, and cannot be marked: delete the row");
-                    match is_last {
-                        true => self.ledger.refused(row),
-                        false => self.ledger.partly_marked(1),
-                    }
+            if let Some(row) = parts.refused(part) {
+                tracing::error!(%row, %refusal, "published, and cannot be marked: delete the row");
+                match is_last {
+                    true => self.ledger.refused(row),
+                    false => self.ledger.partly_marked(1),
                 }
-                _ => parts.extend([&part[part.len() / 2..], &part[..part.len() / 2]]),
             }
         }
     }
@@ -122,15 +118,10 @@ impl Marker {
         let mut all = self.routes.names(self.routes.whole());
         all.extend(others.iter().map(|route| &**route));
         let done = self.routes.names(done);
-        let mut waits = ExponentialBuilder::default()
-            .with_min_delay(LEAST_WAIT)
-            .with_max_delay(Duration::from_secs(5))
-            .without_max_times()
-            .with_jitter()
-            .build();
+        let mut waits = marking::waits();
         loop {
             match self.store.mark(ids, &done, &all).await {
-                Ok(()) => break,
+                Ok(_) => break,
                 Err(error) if error.is_refused_write() => return Err(error),
                 Err(error) => {
                     tracing::warn!(%error, rows = ids.len(), "marking failed and is repeated");

@@ -132,12 +132,9 @@ impl Binding {
             Ok(bound) => {
                 self.report(&format!(
                     "rows of {} are pumped by {bound}, this replica is set to {terms} and stands by; give each replica a \
-                     TOA_OUTBOX_SLOT=i/n of its own, with one n for all, or none of them any; to change it for all, stop \
-                     them and run: \
-                     db.{}.deleteOne({{ _id: {{ collection: {:?} }} }})",
+                     TOA_OUTBOX_SLOT=i/n of its own, with one n for all, or none of them any; {}",
                     collection,
-                    self.slots.name(),
-                    collection,
+                    unbind(self.slots.name(), collection),
                 ));
                 false
             }
@@ -185,6 +182,13 @@ impl Binding {
             .unwrap_or_else(std::sync::PoisonError::into_inner);
         reports.first(problem, |times| tracing::warn!(times, "{problem}"));
     }
+}
+
+/// How an administrator undoes the decision.
+pub(crate) fn unbind(slots: &str, collection: &str) -> String {
+    format!(
+        "to change it for all, stop them and run: db.{slots}.deleteOne({{ _id: {{ collection: {collection:?} }} }})"
+    )
 }
 
 /// The collection and whom it is bound to, if that is what a document says.

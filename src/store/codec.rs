@@ -82,7 +82,7 @@ fn shown(id: RawBsonRef<'_>) -> String {
 }
 
 /// A number of any BSON type; fractions are cut off.
-fn whole(raw: &RawDocument, field: &str) -> Option<i64> {
+pub(super) fn whole(raw: &RawDocument, field: &str) -> Option<i64> {
     match raw.get(field).ok()?? {
         RawBsonRef::Int32(number) => Some(number.into()),
         RawBsonRef::Int64(number) => Some(number),

@@ -4,6 +4,7 @@ use bson::{Bson, doc};
 use futures::TryStreamExt;
 use mongodb::{Database, results::CollectionSpecification};
 
+use super::OUTBOXES;
 use crate::{component::Component, error::Error, error::Result};
 
 /// An outbox collection as it stands in the database.
@@ -20,7 +21,7 @@ pub(crate) struct Found {
 /// [`Error::Store`] if the collections cannot be listed.
 pub(crate) async fn found(database: &Database) -> Result<Vec<Found>> {
     let listed = async {
-        let filter = doc! { "name": { "$regex": "_outbox$" }, "type": "collection" };
+        let filter = doc! { "name": { "$regex": OUTBOXES }, "type": "collection" };
         let listed = database.list_collections().filter(filter).await?;
         listed.try_collect::<Vec<CollectionSpecification>>().await
     };

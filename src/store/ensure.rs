@@ -7,12 +7,11 @@ use mongodb::{Database, IndexModel, error::Error as DriverError, options::IndexO
 
 use super::Store;
 use crate::{
-    error::{Result, UNAUTHORIZED, code},
+    error::{NAMESPACE_NOT_FOUND, Result, UNAUTHORIZED, code},
     lane::LANES,
 };
 
-/// Server codes that mean there is nothing to drop, or that the index stands with another expiry.
-const NAMESPACE_NOT_FOUND: i32 = 26;
+/// Server codes that mean there is no index to drop, or that it stands with another expiry.
 const INDEX_NOT_FOUND: i32 = 27;
 const INDEX_OPTIONS_CONFLICT: i32 = 85;
 

@@ -10,6 +10,7 @@ use mongodb::{
     options::{ReadPreference, SelectionCriteria},
 };
 
+use super::OUTBOXES;
 use crate::error::{Error, Result};
 
 /// How long the server keeps an idle request open: how soon one knows that there is nothing new.
@@ -62,10 +63,28 @@ impl Feed {
     ///
     /// Always from the primary, which knows first, whatever the connection string prefers.
     pub(crate) async fn open(database: &Database, scope: &Scope) -> Result<Self> {
+        Self::with(database, vec![doc! { "$match": filter(scope) }]).await
+    }
+
+    /// The same of every row that is inserted, readable or not; without its event unless it is to be `whole`.
+    #[cfg(feature = "sidecar")]
+    pub(crate) async fn of_all(
+        database: &Database,
+        collections: &Collections,
+        whole: bool,
+    ) -> Result<Self> {
+        let mut pipeline = vec![doc! { "$match": inserts(collections) }];
+        if !whole {
+            pipeline.push(doc! { "$unset": "fullDocument.event" });
+        }
+        Self::with(database, pipeline).await
+    }
+
+    async fn with(database: &Database, pipeline: Vec<Document>) -> Result<Self> {
         let name = database.name().to_owned();
         let opened = database
             .watch()
-            .pipeline([doc! { "$match": filter(scope) }])
+            .pipeline(pipeline)
             .max_await_time(LONGEST_AWAIT)
             .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary))
             .into_future();
@@ -118,14 +137,18 @@ fn silent() -> DriverError {
 /// Judged by the server, so that what is another replica's is not sent to us.
 fn filter(scope: &Scope) -> Document {
     let lanes: Vec<i32> = scope.lanes.iter().map(|&lane| lane.into()).collect();
-    let collections = match &scope.collections {
-        Collections::These(names) => doc! { "$in": names },
-        Collections::All => doc! { "$regex": "._outbox$" },
-    };
-    doc! {
-        "operationType": "insert",
-        "ns.coll": collections,
+    let mut filter = inserts(&scope.collections);
+    filter.extend(doc! {
         "fullDocument.published": false,
         "fullDocument.lane": { "$in": lanes },
-    }
+    });
+    filter
+}
+
+fn inserts(collections: &Collections) -> Document {
+    let collections = match collections {
+        Collections::These(names) => doc! { "$in": names },
+        Collections::All => doc! { "$regex": OUTBOXES },
+    };
+    doc! { "operationType": "insert", "ns.coll": collections }
 }

@@ -6,28 +6,21 @@ mod ids;
 
 use std::{future::IntoFuture, time::Duration};
 
-use bson::{Bson, Document, RawBsonRef, RawDocument, RawDocumentBuf, doc};
+use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 use mongodb::{
-    Cursor, Database,
-    change_stream::{ChangeStream, event::ChangeStreamEvent},
+    Cursor,
     options::{ReadConcern, ReadPreference, SelectionCriteria},
 };
 
 use super::{Store, codec};
-use crate::{
-    error::{Error, Result},
-    lane::LANES,
-};
+use crate::{error::Result, lane::LANES};
 
 pub(crate) use backlog::Backlog;
 use faults::unreadable;
 pub(crate) use faults::{MOST_COUNTED, problem};
 use ids::id;
 pub(crate) use ids::{ids, is};
-
-/// A change stream of inserted rows, as they are.
-pub(crate) type Inserts = ChangeStream<ChangeStreamEvent<RawDocumentBuf>>;
 
 /// Which rows, and in what order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -146,19 +139,18 @@ impl Store {
     /// The rows whose `_id` is one of these, whole.
     pub(crate) async fn with_ids(&self, ids: &[Bson]) -> Result<Vec<RawDocumentBuf>> {
         let rows = self.rows.clone_with_type::<RawDocumentBuf>();
-        let found = async {
-            rows.find(doc! { "_id": { "$in": ids.to_vec() } })
-                .await?
-                .try_collect()
-                .await
-        };
+        let asked = rows
+            .find(doc! { "_id": { "$in": ids.to_vec() } })
+            .read_concern(ReadConcern::majority())
+            .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary));
+        let found = async { asked.await?.try_collect().await };
         self.within("looking for a row", found).await
     }
 }
 
 impl Glance {
     pub(crate) fn of(raw: &RawDocument) -> Self {
-        let number = |field: &str| raw.get(field).ok().flatten().and_then(raw_whole);
+        let number = |field: &str| codec::whole(raw, field);
         let published_at = raw.get_datetime("publishedAt").ok();
         Self {
             id: id(raw),
@@ -168,32 +160,5 @@ impl Glance {
             published_at: published_at.map(bson::DateTime::timestamp_millis),
             outstanding: codec::outstanding(raw).ok().flatten(),
         }
-    }
-}
-
-/// Follows the rows that are inserted into `collections`; without any, into every outbox collection there is or
-/// will be.
-pub(crate) async fn inserts(database: &Database, collections: &[String]) -> Result<Inserts> {
-    let collection = match collections {
-        [] => doc! { "$regex": "_outbox$" },
-        names => doc! { "$in": names },
-    };
-    let filter = doc! { "$match": { "operationType": "insert", "ns.coll": collection } };
-    let stream = database.watch().pipeline([filter]).await;
-    let stream =
-        stream.map_err(|error| Error::store("opening a change stream", database.name(), error))?;
-    Ok(stream.with_type())
-}
-
-fn raw_whole(value: RawBsonRef<'_>) -> Option<i64> {
-    whole(&Bson::try_from(value).ok()?)
-}
-
-fn whole(value: &Bson) -> Option<i64> {
-    match value {
-        Bson::Int32(number) => Some((*number).into()),
-        Bson::Int64(number) => Some(*number),
-        Bson::Double(number) if number.is_finite() => Some(*number as i64),
-        _ => None,
     }
 }

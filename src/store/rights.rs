@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bson::{Bson, Document, doc};
 use mongodb::Database;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, UNAUTHORIZED, code};
 
 /// The privileges of one user.
 #[derive(Debug)]
@@ -42,6 +42,20 @@ impl Rights {
             Error::store("asking what this user may do", database.name(), error)
         })?;
         Ok(Self::read(database.name(), &status))
+    }
+
+    /// Whether one who gives no name may do what he likes.
+    pub(crate) async fn is_open(database: &Database) -> Result<bool> {
+        let listed = database.run_command(doc! { "listCollections": 1, "nameOnly": true });
+        match listed.await {
+            Ok(_) => Ok(true),
+            Err(error) if code(&error) == Some(UNAUTHORIZED) => Ok(false),
+            Err(error) => Err(Error::store(
+                "asking who may do what",
+                database.name(),
+                error,
+            )),
+        }
     }
 
     fn read(database: &str, status: &Document) -> Option<Self> {

@@ -7,10 +7,7 @@ use futures::TryStreamExt;
 use mongodb::IndexModel;
 
 use super::{Store, ensure};
-use crate::error::{Result, code};
-
-/// The server's code for a collection that is not there.
-const NAMESPACE_NOT_FOUND: i32 = 26;
+use crate::error::{NAMESPACE_NOT_FOUND, Result, code};
 
 /// One thing that is not as it should be.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -91,6 +88,17 @@ impl Lack {
             Self::RetentionUnwanted => "drop the TTL index { publishedAt: 1 }".into(),
             Self::Validator => "install the validator".into(),
             Self::ValidatorDiffers => "replace the validator".into(),
+        }
+    }
+
+    /// What an operator does about it.
+    pub(crate) fn remedy(&self, collection: &str) -> String {
+        let init = format!("toa-outbox init {collection}");
+        match self {
+            Self::DueDiffers => {
+                format!("run db.{collection}.dropIndex({{ lane: 1, pending: 1 }}), then: {init}")
+            }
+            _ => format!("run: {init}"),
         }
     }
 

@@ -1,44 +1,54 @@
 //! Who pumps each component, and whether somebody does.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use mongodb::Database;
 
 use super::{Findings, rows};
 use crate::{
     cli::{options::Configuration, target::Aim},
-    slots::{COLLECTION, Census, Group},
+    slots::{COLLECTION, Census, Group, unbind},
 };
 
-/// Everything about each component, as what its rows may owe depends on who pumps them.
-pub(super) async fn look(
-    configuration: &Configuration,
+/// Who is there, if that can be read.
+pub(super) async fn census(
     database: &Database,
-    aims: &[Aim],
+    beat: Duration,
     findings: &mut Findings,
-) {
-    let settings = &configuration.settings;
-    let census = match Census::take(database, settings.beat).await {
+) -> Option<Census> {
+    match Census::take(database, beat).await {
         Ok(census) => Some(census),
         Err(error) => {
             let name = format!("{}.{COLLECTION}", database.name());
             findings.wrong(&name, error.to_string(), "grant find on it");
             None
         }
-    };
+    }
+}
+
+/// Everything about each component, as what its rows may owe depends on who pumps them.
+pub(super) async fn look(
+    configuration: &Configuration,
+    database: &Database,
+    aims: &[Aim],
+    census: Option<&Census>,
+    findings: &mut Findings,
+) {
     let mut told = BTreeSet::new();
     for aim in aims {
         let collection = aim.component.rows();
-        let group = census
-            .as_ref()
-            .and_then(|census| census.group_of(&collection));
-        rows::look(aim, settings.retention, group, findings).await;
-        if let Some(census) = &census {
+        let group = census.and_then(|census| census.group_of(&collection));
+        let retention = configuration.settings.retention;
+        rows::look(aim, retention, group.as_ref(), findings).await;
+        if let Some(census) = census {
             let pumped_by = census.pumped_by(&collection).unwrap_or_default();
             bound(configuration, database, &collection, pumped_by, findings);
             // What is true of a group is said once, however many components it pumps.
             if told.insert(pumped_by.to_owned()) {
-                members(aim, pumped_by, group, findings);
+                members(pumped_by, group.as_ref(), findings);
+            }
+            if let Some(group) = &group {
+                served(aim, group, findings);
             }
         }
     }
@@ -65,20 +75,23 @@ fn bound(
     };
     // The group of a service that uses the library.
     let library = format!("group {}.{collection}", database.name());
-    let is_library = configuration.settings.slot.is_none() && pumped_by == library;
-    if pumped_by.is_empty() || pumped_by == ours || is_library {
+    // Whoever has no slot of his own is an operator, or would be told by the replica itself.
+    let is_theirs = pumped_by == library || pumped_by.starts_with("static slots of ");
+    let is_fine = configuration.settings.slot.is_none() && is_theirs;
+    if pumped_by.is_empty() || pumped_by == ours || is_fine {
         return;
     }
     findings.wrong(
         collection,
         format!("its rows are pumped by {pumped_by}, a replica with these settings ({ours}) would stand by"),
         format!(
-            "give each replica a TOA_OUTBOX_SLOT=i/n of its own, with one n for all, or none of them any; to change it for all, stop them and run: db.{COLLECTION}.deleteOne({{ _id: {{ collection: {collection:?} }} }})"
+            "give each replica a TOA_OUTBOX_SLOT=i/n of its own, with one n for all, or none of them any; {}",
+            unbind(COLLECTION, collection)
         ),
     );
 }
 
-fn members(aim: &Aim, pumped_by: &str, group: Option<&Group>, findings: &mut Findings) {
+fn members(pumped_by: &str, group: Option<&Group>, findings: &mut Findings) {
     let subject = match pumped_by {
         "" => "replicas",
         pumped_by => pumped_by,
@@ -114,20 +127,16 @@ fn members(aim: &Aim, pumped_by: &str, group: Option<&Group>, findings: &mut Fin
         );
         return;
     }
-    unowned(aim, group, subject, findings);
+    unowned(group, subject, findings);
     findings.fine(subject, format!("{alive} of {members} members are alive"));
 }
 
 /// Lanes that nobody reads, or would not read for long.
-fn unowned(aim: &Aim, group: &Group, subject: &str, findings: &mut Findings) {
+fn unowned(group: &Group, subject: &str, findings: &mut Findings) {
     for member in group.members.iter().filter(|member| !member.is_alive) {
         findings.warn(
             subject,
-            format!(
-                "{} is silent, and nobody reads its {} lanes",
-                member.id,
-                member.lanes.len()
-            ),
+            format!("{} is silent, and nobody reads its lanes", member.id),
             "the others take them over within three beats; if they do not, read their log",
         );
     }
@@ -145,18 +154,31 @@ fn unowned(aim: &Aim, group: &Group, subject: &str, findings: &mut Findings) {
             "it takes some ten seconds; look again then",
         );
     }
-    let served = group.routes();
-    let routes = aim.routes.names(aim.routes.whole());
-    if served.is_empty() {
+    if !is_serving(group) {
         findings.wrong(
             subject,
             "all members are alive and none of them publishes anything, so nobody owns a lane",
             "read their log: they have had no broker, or could mark nothing, for long",
         );
-    } else if !routes.iter().any(|route| served.contains(route)) {
+    }
+}
+
+fn is_serving(group: &Group) -> bool {
+    group.members.iter().any(|member| member.is_serving)
+}
+
+/// Whether each route of a component is somebody's, where somebody publishes at all.
+fn served(aim: &Aim, group: &Group, findings: &mut Findings) {
+    if group.alive() == 0 || !is_serving(group) {
+        return;
+    }
+    let served = group.routes();
+    let mut routes = aim.routes.names(aim.routes.whole());
+    routes.retain(|route| !served.contains(route));
+    if !routes.is_empty() {
         findings.warn(
-            subject,
-            format!("no member serves any of {}", routes.join(", ")),
+            &aim.store.name(),
+            format!("no member serves {}", routes.join(", ")),
             "start a replica that is configured as this one is",
         );
     }

@@ -42,12 +42,7 @@ pub(super) async fn look(
 
 fn lacking(lacks: &[Lack], name: &str, collection: &str, findings: &mut Findings) {
     for lack in lacks {
-        let remedy = match lack {
-            Lack::DueDiffers => format!(
-                "run db.{collection}.dropIndex({{ lane: 1, pending: 1 }}), then: toa-outbox init {collection}"
-            ),
-            _ => format!("run: toa-outbox init {collection}"),
-        };
+        let remedy = lack.remedy(collection);
         match lack.is_grave() {
             true => findings.wrong(name, lack.to_string(), remedy),
             false => findings.warn(name, lack.to_string(), remedy),
@@ -88,8 +83,8 @@ async fn strangers(aim: &Aim, group: Option<&Group>, findings: &mut Findings) ->
                     &name,
                     format!("{count} rows owe {route}, and nobody here knows that route"),
                     format!(
-                        "declare its label and run a replica that does, or take it off: db.{}.updateMany({{ published: false, outstanding: {route:?} }}, {{ $pull: {{ outstanding: {route:?} }} }})",
-                        aim.component.rows()
+                        "declare its label and run a replica that does, or take it off: {}",
+                        aim.store.taking_off(&route)
                     ),
                 );
             }

@@ -5,7 +5,7 @@ use mongodb::Database;
 use super::Findings;
 use crate::{
     cli::{options::Configuration, target::Aim},
-    slots,
+    slots::{self, Census},
     store::{
         rights::{Right, Rights},
         server::Server,
@@ -57,26 +57,28 @@ pub(super) async fn look(database: &Database, findings: &mut Findings) -> bool {
     true
 }
 
-/// What a sidecar cannot do without, and what it can, with less.
-pub(super) async fn rights(
-    configuration: &Configuration,
-    database: &Database,
-    aims: &[Aim],
-    findings: &mut Findings,
-) {
+/// What rights depend on.
+pub(super) struct Wants<'a> {
+    pub(super) configuration: &'a Configuration,
+    pub(super) aims: &'a [Aim],
+    pub(super) census: Option<&'a Census>,
+}
+
+/// What a replica cannot do without, and what it can, with less.
+pub(super) async fn rights(wants: Wants<'_>, database: &Database, findings: &mut Findings) {
     let rights = match Rights::ask(database).await {
         Ok(Some(rights)) => rights,
-        Ok(None) => return findings.fine("privileges", "nobody is asked to authenticate"),
+        Ok(None) => return anonymous(database, findings).await,
         Err(error) => {
             return findings.warn("privileges", error.to_string(), "check them by hand");
         }
     };
     let before = findings.0.len();
-    for (collection, actions) in rights.missing(needed(configuration, aims)) {
+    for (collection, actions) in rights.missing(wants.needed(database)) {
         let (finding, remedy) = missing(database, &collection, actions);
         findings.wrong("privileges", finding, remedy);
     }
-    for (collection, actions) in rights.missing(useful(configuration, aims)) {
+    for (collection, actions) in rights.missing(wants.useful()) {
         let (finding, remedy) = missing(database, &collection, actions);
         let without = match collection == slots::COLLECTION {
             true => "lanes change hands some seconds later without it",
@@ -91,27 +93,63 @@ pub(super) async fn rights(
     }
 }
 
-fn needed(configuration: &Configuration, aims: &[Aim]) -> Vec<Right> {
-    let mut needed: Vec<Right> = Right::all("", &["find", "changeStream"]).collect();
-    if configuration.components.is_empty() {
-        needed.extend(Right::all("", &["listCollections"]));
+/// Who gives no name, to a server that may ask for none.
+async fn anonymous(database: &Database, findings: &mut Findings) {
+    match Rights::is_open(database).await {
+        Ok(true) => findings.fine("privileges", "nobody is asked to authenticate"),
+        Ok(false) => findings.wrong(
+            "privileges",
+            "the server asks who one is, and the connection string names nobody",
+            "add user and password to TOA_OUTBOX_MONGODB: mongodb://USER:PASSWORD@host/…",
+        ),
+        Err(error) => findings.warn("privileges", error.to_string(), "check them by hand"),
     }
-    for aim in aims {
-        needed.extend(Right::all(&aim.component.rows(), &["find", "update"]));
-    }
-    needed.extend(Right::all(slots::COLLECTION, &["find", "insert", "update"]));
-    needed
 }
 
-fn useful(configuration: &Configuration, aims: &[Aim]) -> Vec<Right> {
-    let mut useful: Vec<Right> = Right::all(slots::COLLECTION, &["changeStream"]).collect();
-    if configuration.settings.ensure {
-        for aim in aims {
-            let actions = ["createCollection", "createIndex", "collMod"];
-            useful.extend(Right::all(&aim.component.rows(), &actions));
+impl Wants<'_> {
+    fn needed(&self, database: &Database) -> Vec<Right> {
+        let mut needed: Vec<Right> = match self.is_followed(database) {
+            true => Right::all("", &["find", "changeStream"]).collect(),
+            false => Vec::new(),
+        };
+        if self.configuration.components.is_empty() {
+            needed.extend(Right::all("", &["listCollections"]));
         }
+        for aim in self.aims {
+            needed.extend(Right::all(&aim.component.rows(), &["find", "update"]));
+        }
+        needed.extend(Right::all(slots::COLLECTION, &["find", "insert", "update"]));
+        needed
     }
-    useful
+
+    /// Whether a sidecar reads a change stream of the database: not if all is left to the pump, nor if services pump all
+    /// of it themselves, each with a group of its own.
+    fn is_followed(&self, database: &Database) -> bool {
+        let is_library = |aim: &Aim| {
+            let rows = aim.component.rows();
+            let library = format!("group {}.{rows}", database.name());
+            self.census.and_then(|census| census.pumped_by(&rows)) == Some(library.as_str())
+        };
+        let are_theirs = !self.aims.is_empty() && self.aims.iter().all(is_library);
+        !self.configuration.settings.defer && !are_theirs
+    }
+
+    fn useful(&self) -> Vec<Right> {
+        let settings = &self.configuration.settings;
+        let mut useful: Vec<Right> = Right::all(slots::COLLECTION, &["changeStream"]).collect();
+        if !settings.ensure {
+            return useful;
+        }
+        for aim in self.aims {
+            let rows = aim.component.rows();
+            let actions = ["createCollection", "createIndex", "collMod"];
+            useful.extend(Right::all(&rows, &actions));
+            if settings.retention.is_zero() {
+                useful.extend(Right::all(&rows, &["dropIndex"]));
+            }
+        }
+        useful
+    }
 }
 
 fn missing(

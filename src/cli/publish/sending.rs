@@ -1,22 +1,19 @@
-//! One component's rows on their way, and the marks of those that have left.
+//! One component's rows on their way.
 
-use std::{collections::HashMap, time::Duration};
+use std::time::Duration;
 
 use bson::RawDocument;
 
 use crate::{
-    Amqp, Error,
+    Amqp,
     cli::target::Aim,
     clock::Term,
     routes::RouteSet,
     row::{Row, RowId},
     sinks::{Message, Pace, Verdict},
-    slots::Group,
     store::{decode, inspect::Glance},
 };
 
-/// The most rows of one marking.
-const MOST: usize = 1000;
 /// How often a message is given to a connection that was lost under it.
 const ATTEMPTS: usize = 3;
 
@@ -28,6 +25,8 @@ pub(super) struct Sending<'a> {
     pub(super) labels: &'a [String],
     /// Routes of replicas that know more than we do: rows are owed to them too.
     pub(super) others: Vec<String>,
+    /// Whether it is known what else a row owes, so that it can be marked.
+    pub(super) marks: bool,
     /// How long to wait for a connection that was lost.
     pub(super) patience: Duration,
 }
@@ -39,15 +38,7 @@ pub(super) struct Sent {
     pub(super) exchanges: Vec<String>,
     pub(super) problems: Vec<String>,
     /// Which row to mark, and what of it is done.
-    mark: Option<(RowId, RouteSet)>,
-}
-
-/// The routes of a group's replicas that a component does not have here.
-pub(super) fn others(aim: &Aim, group: Option<&Group>) -> Vec<String> {
-    let own = aim.routes.names(aim.routes.whole());
-    let routes = group.map(Group::routes).unwrap_or_default();
-    let strange = routes.into_iter().filter(|route| !own.contains(route));
-    strange.map(str::to_owned).collect()
+    pub(super) mark: Option<(RowId, RouteSet)>,
 }
 
 impl Sending<'_> {
@@ -88,19 +79,15 @@ impl Sending<'_> {
             let sending = match rendered {
                 Ok(None) => Ok(()),
                 Ok(Some(body)) => {
-                    sent.exchanges.push(rendering.route.exchange.clone());
-                    self.deliver(rendering.message(row, body, &Term::Endless))
-                        .await
+                    let message = rendering.message(row, body, &Term::Endless);
+                    let delivered = self.deliver(message).await;
+                    delivered.map(|()| sent.exchanges.push(rendering.route.exchange.clone()))
                 }
                 Err(unrendered) => Err(format!("cannot be rendered: {unrendered}")),
             };
             match sending {
                 Ok(()) => done.insert(index),
-                Err(problem) => {
-                    sent.exchanges
-                        .retain(|exchange| *exchange != rendering.route.exchange);
-                    sent.problems.push(format!("{}: {problem}", rendering.name));
-                }
+                Err(problem) => sent.problems.push(format!("{}: {problem}", rendering.name)),
             }
         }
         done
@@ -128,40 +115,5 @@ impl Sending<'_> {
             }
         }
         Err(why)
-    }
-}
-
-/// Rows that have left and are to be marked, those together of which the same is done.
-#[derive(Default)]
-pub(super) struct Marks {
-    alike: HashMap<RouteSet, Vec<RowId>>,
-}
-
-impl Marks {
-    pub(super) fn add(&mut self, sent: Sent) {
-        if let Some((id, done)) = sent.mark {
-            self.alike.entry(done).or_default().push(id);
-        }
-    }
-
-    pub(super) fn is_full(&self) -> bool {
-        self.alike.values().map(Vec::len).sum::<usize>() >= MOST
-    }
-
-    /// Marks them as a relay does; how many there were.
-    pub(super) async fn flush(&mut self, sending: &Sending<'_>) -> Result<u64, Error> {
-        let routes = &sending.aim.routes;
-        let mut all = routes.names(routes.whole());
-        all.extend(sending.others.iter().map(String::as_str));
-        let mut marked = 0;
-        for (done, ids) in self.alike.drain() {
-            sending
-                .aim
-                .store
-                .mark(&ids, &routes.names(done), &all)
-                .await?;
-            marked += ids.len() as u64;
-        }
-        Ok(marked)
     }
 }

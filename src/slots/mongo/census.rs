@@ -2,29 +2,46 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    future::IntoFuture,
+    sync::Arc,
     time::Duration,
 };
 
 use bson::{Bson, doc};
 use futures::TryStreamExt;
-use mongodb::{Collection, Database};
+use mongodb::{
+    Collection, Database,
+    options::{ReadConcern, ReadPreference, SelectionCriteria},
+};
 
 use super::spelling;
 use crate::{
     error::{Error, Result},
     lane::LANES,
-    slots::{COLLECTION, binding, protocol::Document},
+    slots::{
+        COLLECTION, binding, prefix,
+        protocol::{Document, Member as Spoken, Routes},
+    },
 };
 
 /// Everything in the collection of the groups.
 #[derive(Debug)]
 pub(crate) struct Census {
-    groups: BTreeMap<String, Group>,
+    database: String,
+    groups: BTreeMap<String, Seen>,
     /// By outbox collection, who may pump it.
     bindings: BTreeMap<String, String>,
 }
 
-/// The replicas that share lanes.
+/// A group as it is spelled, now and where it was looked at twice some time before.
+#[derive(Debug)]
+struct Seen {
+    before: Option<Document>,
+    now: Result<Document, String>,
+}
+
+/// The replicas that share lanes, as one outbox collection sees them: of their routes those to it, by the names its
+/// rows know them by.
 #[derive(Debug, Default)]
 pub(crate) struct Group {
     pub(crate) members: Vec<Member>,
@@ -41,6 +58,8 @@ pub(crate) struct Member {
     pub(crate) is_alive: bool,
     /// Whether it has stood down for the present epoch.
     pub(crate) has_acknowledged: bool,
+    /// Whether it serves anything, of this collection or of another.
+    pub(crate) is_serving: bool,
     pub(crate) routes: BTreeSet<String>,
     /// Those it would own for some route once everybody has acknowledged.
     pub(crate) lanes: Vec<u8>,
@@ -57,25 +76,31 @@ impl Census {
             group.as_ref().is_ok_and(|group| group.members.is_empty())
         };
         if before.values().all(is_empty) {
-            return Ok(Self::of(&before, before.clone(), bindings));
+            return Ok(Self::of(database, before.clone(), before, bindings));
         }
         tokio::time::sleep(beat * 3 / 2).await;
         let (now, bindings) = look(&slots).await?;
-        Ok(Self::of(&before, now, bindings))
+        Ok(Self::of(database, before, now, bindings))
     }
 
     /// Looks once: everybody who is there counts as alive.
     pub(crate) async fn glance(database: &Database) -> Result<Self> {
         let (now, bindings) = look(&database.collection(COLLECTION)).await?;
-        Ok(Self::of(&Spelled::new(), now, bindings))
+        Ok(Self::of(database, Spelled::new(), now, bindings))
     }
 
-    fn of(before: &Spelled, now: Spelled, bindings: BTreeMap<String, String>) -> Self {
+    fn of(
+        database: &Database,
+        mut before: Spelled,
+        now: Spelled,
+        bindings: BTreeMap<String, String>,
+    ) -> Self {
         let groups = now.into_iter().map(|(id, now)| {
-            let before = before.get(&id).and_then(|before| before.as_ref().ok());
-            (id, Group::of(before, now))
+            let before = before.remove(&id).and_then(Result::ok);
+            (id, Seen { before, now })
         });
         Self {
+            database: database.name().to_owned(),
             groups: groups.collect(),
             bindings,
         }
@@ -87,34 +112,39 @@ impl Census {
     }
 
     /// The group that pumps a collection, if there is one.
-    pub(crate) fn group_of(&self, collection: &str) -> Option<&Group> {
+    pub(crate) fn group_of(&self, collection: &str) -> Option<Group> {
         let id = self.pumped_by(collection)?.strip_prefix("group ")?;
-        self.groups.get(id)
+        let seen = self.groups.get(id)?;
+        // The group of a whole database is shared by its components.
+        let prefix = prefix(id == self.database, collection);
+        Some(match &seen.now {
+            Ok(now) => Group::of(seen.before.as_ref(), now, &prefix),
+            Err(foreign) => Group::foreign(foreign),
+        })
     }
 }
 
 impl Group {
-    fn of(before: Option<&Document>, now: Result<Document, String>) -> Self {
-        let now = match now {
-            Ok(now) => now,
-            Err(foreign) => {
-                return Self {
-                    foreign: Some(foreign),
-                    ..Self::default()
-                };
-            }
-        };
+    fn foreign(why: &str) -> Self {
+        Self {
+            foreign: Some(why.to_owned()),
+            ..Self::default()
+        }
+    }
+
+    fn of(before: Option<&Document>, now: &Document, prefix: &str) -> Self {
         let beat = |id: &str| Some(before?.member(id)?.beat);
         let members = now.members.iter().map(|member| Member {
             id: member.id.to_string(),
             is_alive: beat(&member.id) != Some(member.beat),
             has_acknowledged: member.seen.as_ref() == Some(&now.epoch),
+            is_serving: !member.routes.is_empty(),
             routes: member
                 .routes
                 .iter()
-                .map(|route| route.to_string())
+                .filter_map(|route| Some(route.strip_prefix(prefix)?.to_owned()))
                 .collect(),
-            lanes: lanes(&now, &member.id),
+            lanes: lanes(now, member, prefix),
         });
         Self {
             members: members.collect(),
@@ -135,20 +165,36 @@ impl Group {
         routes.map(String::as_str).collect()
     }
 
+    /// Those of them that are not among `own`: rows are owed to them too.
+    pub(crate) fn strange(&self, own: &[&str]) -> Vec<String> {
+        let strange = self.routes().into_iter();
+        let strange = strange.filter(|route| !own.contains(route));
+        strange.map(str::to_owned).collect()
+    }
+
     pub(crate) fn alive(&self) -> usize {
         self.members.iter().filter(|member| member.is_alive).count()
     }
 }
 
-fn lanes(group: &Document, id: &str) -> Vec<u8> {
-    let routes = group.member(id).map(|member| member.routes.clone());
-    let slots = group.slots(id, &routes.unwrap_or_default());
+fn lanes(group: &Document, member: &Spoken, prefix: &str) -> Vec<u8> {
+    let routes = member.routes.iter();
+    let routes = routes.filter(|route| route.starts_with(prefix)).cloned();
+    let routes: Routes = Arc::new(routes.collect());
+    let slots = group.slots(&member.id, &routes);
     let owned = |lane: &u8| slots.iter().any(|(_, slot)| slot.owns(*lane));
     (0..LANES).filter(owned).collect()
 }
 
 async fn look(slots: &Collection<bson::Document>) -> Result<(Spelled, BTreeMap<String, String>)> {
-    let asked = async { slots.find(doc! {}).await?.try_collect::<Vec<_>>().await };
+    let asked = async {
+        let found = slots
+            .find(doc! {})
+            .read_concern(ReadConcern::majority())
+            .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary))
+            .into_future();
+        found.await?.try_collect::<Vec<_>>().await
+    };
     let found = asked
         .await
         .map_err(|error| Error::store("reading who pumps", slots.namespace().to_string(), error))?;
@@ -167,7 +213,7 @@ async fn look(slots: &Collection<bson::Document>) -> Result<(Spelled, BTreeMap<S
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::slots::protocol::{Epoch, Member as Spoken, PROTOCOL};
+    use crate::slots::protocol::{Epoch, PROTOCOL};
 
     fn epoch(number: u64) -> Epoch {
         Epoch {
@@ -176,13 +222,18 @@ mod tests {
         }
     }
 
-    fn group(members: &[(&str, u64, u64)]) -> Document {
-        let member = |&(id, beat, seen): &(&str, u64, u64)| Spoken {
+    fn member(id: &str, beat: u64, seen: u64, routes: &[&str]) -> Spoken {
+        Spoken {
             id: id.into(),
             beat,
             seen: Some(epoch(seen)),
-            routes: std::sync::Arc::new(["amqp/created".into()].into()),
-        };
+            routes: Arc::new(routes.iter().map(|&route| route.into()).collect()),
+        }
+    }
+
+    fn group(members: &[(&str, u64, u64)]) -> Document {
+        let member =
+            |&(id, beat, seen): &(&str, u64, u64)| member(id, beat, seen, &["amqp/created"]);
         Document {
             protocol: PROTOCOL,
             epoch: epoch(2),
@@ -194,7 +245,7 @@ mod tests {
     fn a_beat_that_stands_still_is_that_of_a_dead_member() {
         let before = group(&[("a", 5, 2), ("b", 5, 2)]);
         let now = group(&[("a", 6, 2), ("b", 5, 2), ("c", 0, 2)]);
-        let group = Group::of(Some(&before), Ok(now));
+        let group = Group::of(Some(&before), &now, "");
         let alive: Vec<bool> = group.members.iter().map(|member| member.is_alive).collect();
         assert_eq!(alive, [true, false, true]);
         assert_eq!(group.owner(1).map(|owner| owner.id.as_str()), Some("b"));
@@ -202,8 +253,30 @@ mod tests {
 
     #[test]
     fn nobody_owns_a_lane_while_somebody_has_not_let_go() {
-        let group = Group::of(None, Ok(group(&[("a", 5, 2), ("b", 5, 1)])));
+        let group = Group::of(None, &group(&[("a", 5, 2), ("b", 5, 1)]), "");
         assert!(!group.is_settled && group.owner(0).is_none());
         assert_eq!(group.members[0].lanes.len(), 64);
+    }
+
+    #[test]
+    fn a_collection_sees_of_a_shared_group_what_is_its_own() {
+        let (pots, cups) = (
+            "tea_pots_outbox/amqp/created",
+            "tea_cups_outbox/amqp/boiled",
+        );
+        let mut shared = group(&[]);
+        shared.members = vec![member("a", 5, 2, &[pots]), member("b", 5, 2, &[pots, cups])];
+        let of = |collection| Group::of(None, &shared, &prefix(true, collection));
+        let lanes = |group: &Group| -> Vec<usize> {
+            let members = group.members.iter();
+            members.map(|member| member.lanes.len()).collect()
+        };
+        let (pots, cups) = (of("tea_pots_outbox"), of("tea_cups_outbox"));
+        assert_eq!(pots.routes(), ["amqp/created"].into());
+        assert_eq!(lanes(&pots), [64, 64]);
+        assert_eq!(cups.strange(&["amqp/created"]), ["amqp/boiled"]);
+        assert_eq!(lanes(&cups), [0, 128]);
+        assert!(cups.members[0].is_serving);
+        assert_eq!(lanes(&of("tea_outbox")), [0, 0]);
     }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use bson::{Document, doc};
+use bson::{RawDocument, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 use mongodb::options::Hint;
 
-use super::{super::ensure, whole};
+use super::super::{codec::whole, ensure};
 use crate::{
     error::{Result, code},
     store::Store,
@@ -45,7 +45,7 @@ impl Store {
         Ok(backlog)
     }
 
-    async fn by_lane(&self, hint: bool) -> mongodb::error::Result<Vec<Document>> {
+    async fn by_lane(&self, hint: bool) -> mongodb::error::Result<Vec<RawDocumentBuf>> {
         let is_due = doc! { "$lte": ["$pending", { "$toLong": "$$NOW" }] };
         let lanes = self.rows.aggregate([
             doc! { "$match": { "published": false } },
@@ -61,21 +61,21 @@ impl Store {
             true => lanes.hint(Hint::Keys(ensure::due_keys())),
             false => lanes,
         };
-        lanes.await?.try_collect().await
+        lanes.with_type().await?.try_collect().await
     }
 }
 
 impl Backlog {
-    fn add(&mut self, lane: &Document) {
-        let number = |field: &str| lane.get_i64(field).unwrap_or_default();
+    fn add(&mut self, lane: &RawDocument) {
+        let number = |field: &str| whole(lane, field).unwrap_or_default();
         let rows = u64::try_from(number("rows")).unwrap_or(0);
         self.unpublished += rows;
         self.due += u64::try_from(number("due")).unwrap_or(0);
-        if let Some(oldest) = lane.get("oldest").and_then(whole) {
+        if let Some(oldest) = whole(lane, "oldest") {
             let age = number("now") - oldest;
             self.oldest = Some(self.oldest.map_or(age, |oldest| oldest.max(age)));
         }
-        let name = lane.get("_id").and_then(whole);
+        let name = whole(lane, "_id");
         if let Some(name) = name.and_then(|lane| u8::try_from(lane).ok()) {
             *self.by_lane.entry(name).or_default() += rows;
         }

@@ -80,6 +80,14 @@ impl Store {
             .await
     }
 
+    /// How an administrator makes rows owe a route no more.
+    pub(crate) fn taking_off(&self, route: &str) -> String {
+        format!(
+            "db.{}.updateMany({{ published: false, outstanding: {route:?} }}, {{ $pull: {{ outstanding: {route:?} }} }})",
+            self.collection()
+        )
+    }
+
     async fn patient<T>(
         &self,
         attempted: &'static str,
