@@ -23,6 +23,7 @@ use crate::{
     store::{
         Store, components,
         feed::{Collections, Feed, Scope},
+        server::Hello,
     },
 };
 
@@ -195,7 +196,7 @@ impl Sidecar {
 
 /// Finds out at the start what would fail later.
 async fn check(database: &Database, settings: &Settings) -> Result<()> {
-    if !Store::new(database, "").is_transactional().await? {
+    if !Hello::ask(database).await?.is_transactional() {
         return Err(Error::Unfit {
             database: database.name().to_owned(),
             problem: "a standalone server has no transactions and no change streams; run MongoDB as a replica set, one                       member is enough"

@@ -11,14 +11,11 @@ use futures::TryStreamExt;
 use mongodb::{
     Cursor, Database,
     change_stream::{ChangeStream, event::ChangeStreamEvent},
-    options::{ReadConcern, ReadPreference, SelectionCriteria},
+    options::{FindOptions, ReadConcern, ReadPreference, SelectionCriteria},
 };
 
-use super::{Store, codec};
-use crate::{
-    error::{Error, Result},
-    lane::LANES,
-};
+use super::{PATIENCE, Store, codec, waiting::lanes};
+use crate::error::{Error, Result};
 
 pub(crate) use backlog::Backlog;
 use faults::unreadable;
@@ -71,6 +68,16 @@ pub(crate) struct Glance {
 }
 
 impl Wanted {
+    /// A filter that leaves nothing but unpublished rows is asked by their index, not by that of all ids.
+    fn by_index(mut self) -> Self {
+        let filter = self.filter.as_ref();
+        let unpublished = filter.and_then(|filter| filter.get_bool("published").ok());
+        if self.kind == Kind::Any && unpublished == Some(false) {
+            self.kind = Kind::Unpublished;
+        }
+        self
+    }
+
     fn into_filter(self) -> Document {
         let mut all = vec![kind(self.kind)];
         if let Some(lane) = self.lane {
@@ -111,17 +118,19 @@ fn order(kind: Kind) -> Document {
     }
 }
 
-fn lanes() -> Vec<i32> {
-    (0..i32::from(LANES)).collect()
-}
-
 impl Store {
     /// The rows that are wanted, each without its event unless they are to be `whole`.
     pub(crate) async fn select(&self, wanted: Wanted, whole: bool) -> Result<Cursor<Document>> {
+        let wanted = wanted.by_index();
         let (limit, order) = (wanted.limit, order(wanted.kind));
+        // Over the life of a cursor that brings all there is, it would add up.
+        let longest = (limit > 0).then_some(PATIENCE);
+        let mut options = FindOptions::default();
+        options.max_time = longest;
         let found = self
             .rows
             .find(wanted.into_filter())
+            .with_options(options)
             .sort(order)
             .limit(limit)
             .projection(match whole {
@@ -195,5 +204,26 @@ fn whole(value: &Bson) -> Option<i64> {
         Bson::Int64(number) => Some(*number),
         Bson::Double(number) if number.is_finite() => Some(*number as i64),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unpublished_rows_are_asked_for_by_their_index() {
+        let wanted = |kind, filter| Wanted {
+            kind,
+            lane: None,
+            owing: Vec::new(),
+            due_for: None,
+            filter: Some(filter),
+            limit: 0,
+        };
+        let kind = |filter| wanted(Kind::Any, filter).by_index().kind;
+        assert_eq!(kind(doc! { "published": false, "x": 1 }), Kind::Unpublished);
+        assert_eq!(kind(doc! { "published": true }), Kind::Any);
+        assert_eq!(kind(doc! { "event.state.x": 1 }), Kind::Any);
     }
 }

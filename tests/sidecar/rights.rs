@@ -31,7 +31,9 @@ impl Guarded {
         let create = doc! { "createUser": "admin", "pwd": "hunter2", "roles": [root] };
         let anyone = mongo.client().await;
         anyone.database("admin").run_command(create).await.unwrap();
-        let admin = Client::with_uri_str(uri(&mongo, "admin", "admin")).await.unwrap();
+        let admin = Client::with_uri_str(uri(&mongo, "admin", "admin"))
+            .await
+            .unwrap();
         Self {
             tea: admin.database("tea"),
             mongo,
@@ -50,7 +52,11 @@ impl Guarded {
             .output()
             .await
             .unwrap();
-        assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+        assert!(
+            made.status.success(),
+            "{}",
+            String::from_utf8_lossy(&made.stderr)
+        );
     }
 
     async fn user(&self, name: &str, roles: &[&str]) {
@@ -123,7 +129,8 @@ impl Guarded {
             actions.retain(|had| had.as_str() != Some(action));
             privileges.push(privilege);
         }
-        let create = doc! { "createRole": format!("no_{action}"), "roles": [], "privileges": privileges };
+        let create =
+            doc! { "createRole": format!("no_{action}"), "roles": [], "privileges": privileges };
         self.tea.run_command(create).await.unwrap();
     }
 }
