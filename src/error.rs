@@ -205,6 +205,9 @@ pub(crate) const UNAUTHORIZED: i32 = 13;
 /// The server's code for a collection that is not there.
 pub(crate) const NAMESPACE_NOT_FOUND: i32 = 26;
 
+/// The server's code for a question that took longer than it was given.
+pub(crate) const TOO_LONG: i32 = 50;
+
 /// The server's codes for a document that fails validation, and for one that is too large.
 const REFUSED_DOCUMENT: [i32; 4] = [121, 10334, 17419, 17420];
 

@@ -10,7 +10,6 @@ mod pulse;
 
 use std::{
     fmt,
-    net::SocketAddr,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
@@ -19,11 +18,7 @@ use metrics_exporter_prometheus::PrometheusHandle;
 use tokio::{net::TcpListener, sync::watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::{
-    error::{Error, Result},
-    lane::LANES,
-    sinks::amqp::Broker,
-};
+use crate::{lane::LANES, sinks::amqp::Broker};
 use check::Check;
 
 pub(crate) use pulse::pulse;
@@ -164,22 +159,6 @@ impl fmt::Display for For {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "for {} s", self.0.elapsed().as_secs())
     }
-}
-
-/// Takes the address to be asked at.
-///
-/// # Errors
-///
-/// [`Error::Setting`] if it cannot be had.
-pub(crate) async fn listen(address: SocketAddr) -> Result<TcpListener> {
-    TcpListener::bind(address)
-        .await
-        .map_err(|error| Error::Setting {
-            name: "TOA_OUTBOX_LISTEN".into(),
-            origin: "settings".into(),
-            value: address.to_string(),
-            expected: format!("cannot listen there: {error}; choose a free port, 0 for any"),
-        })
 }
 
 /// Answers until it is stopped, and keeps the metrics in bounds. `stop` comes last, after the drain.

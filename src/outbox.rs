@@ -22,7 +22,7 @@ use crate::{
     row::{Event, Row, RowId, now},
     sinks::amqp::Amqp,
     slots::Seat,
-    store::{Store, encode},
+    store::{Store, encode, server::Hello},
 };
 
 pub use transaction::Transaction;
@@ -118,7 +118,7 @@ impl Outbox {
             return Self::silent(database, component, settings);
         }
         let store = Store::new(database, &component.rows());
-        let mode = if store.is_transactional().await? {
+        let mode = if Hello::ask(database).await?.is_transactional() {
             if settings.ensure {
                 store.ensure(settings.retention).await?;
             }

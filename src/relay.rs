@@ -209,6 +209,7 @@ impl Relay {
             meters: BacklogMeters::new(line.routes.component()),
             every: self.settings.interval.max(LEAST_WATCH),
             reports: Reports::default(),
+            known: None,
         };
         self.run(watch.run(self.stop.clone()).boxed());
     }

@@ -31,6 +31,7 @@ use crate::{
         Found, Store,
         feed::{Collections, Feed, Scope},
         found,
+        server::Hello,
     },
 };
 
@@ -261,7 +262,7 @@ impl Sidecar {
 
 /// Finds out at the start what would fail later.
 async fn check(database: &Database, settings: &Settings) -> Result<()> {
-    if !Store::new(database, "").is_transactional().await? {
+    if !Hello::ask(database).await?.is_transactional() {
         return Err(Error::Unfit {
             database: database.name().to_owned(),
             problem: STANDALONE.into(),

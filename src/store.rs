@@ -10,7 +10,6 @@ pub(crate) mod inspect;
 pub(crate) mod marking;
 #[cfg(feature = "sidecar")]
 pub(crate) mod rights;
-#[cfg(feature = "sidecar")]
 pub(crate) mod server;
 #[cfg(feature = "sidecar")]
 pub(crate) mod survey;
@@ -33,6 +32,7 @@ pub(crate) use codec::{decode, encode};
 #[cfg(feature = "sidecar")]
 pub(crate) use discover::{Found, components, found};
 pub use ensure::init;
+pub(crate) use waiting::Waiting;
 
 /// How long one request may take before it counts as failed. Not a `maxTimeMS`, which adds up over the
 /// life of a cursor: a long drain is no fault.
@@ -64,17 +64,6 @@ impl Store {
     /// The collection's name in its database.
     pub(crate) fn collection(&self) -> &str {
         self.rows.name()
-    }
-
-    /// Whether the deployment can commit a row with its entity: a replica set or a sharded cluster.
-    pub(crate) async fn is_transactional(&self) -> Result<bool> {
-        let hello = self.database.run_command(doc! { "hello": 1 }).await;
-        let hello =
-            hello.map_err(|error| self.failed("asking what kind of server this is", error))?;
-        Ok(
-            hello.contains_key("setName")
-                || hello.get_str("msg").is_ok_and(|msg| msg == "isdbgrid"),
-        )
     }
 
     /// Inserts an encoded row in the caller's transaction.

@@ -5,7 +5,12 @@ use std::{
     process::ExitCode,
 };
 
-use crate::Error;
+use mongodb::error::ErrorKind;
+
+use crate::{
+    Error,
+    error::{TOO_LONG, UNAUTHORIZED, code},
+};
 
 /// What a command ends with.
 pub(super) type Outcome = Result<(), Failure>;
@@ -19,6 +24,8 @@ pub(super) enum Failure {
     Because(String),
     /// It has been said, line by line.
     Said,
+    /// It stands in the log.
+    Logged(ExitCode),
 }
 
 impl From<Error> for Failure {
@@ -38,7 +45,7 @@ impl Failure {
     pub(super) fn report(self) -> ExitCode {
         match self {
             Self::Error(error) => {
-                say(&error.to_string());
+                say(&told(&error));
                 exit_code(&error)
             }
             // Nobody reads on: what was asked for has been had.
@@ -52,7 +59,58 @@ impl Failure {
                 ExitCode::FAILURE
             }
             Self::Said => ExitCode::FAILURE,
+            Self::Logged(code) => code,
         }
+    }
+
+    /// Says it as an event of the log, for whoever reads nothing else. Where errors are not logged, it is left to
+    /// [`report`](Self::report).
+    pub(super) fn logged(self) -> Self {
+        if !tracing::enabled!(tracing::Level::ERROR) {
+            return self;
+        }
+        match self {
+            Self::Error(error) => {
+                tracing::error!("{}", told(&error));
+                Self::Logged(exit_code(&error))
+            }
+            Self::Because(reason) => {
+                tracing::error!("{reason}");
+                Self::Logged(ExitCode::FAILURE)
+            }
+            other => other,
+        }
+    }
+}
+
+/// The error and, where it is the server's and says nothing of it, the remedy.
+fn told(error: &Error) -> String {
+    match error {
+        Error::Store { source, .. } => format!("{error}{}", remedy(source)),
+        _ => error.to_string(),
+    }
+}
+
+fn remedy(error: &mongodb::error::Error) -> &'static str {
+    match error.kind.as_ref() {
+        ErrorKind::ServerSelection { .. } | ErrorKind::DnsResolve { .. } | ErrorKind::Io(_) => {
+            "; check hosts, replicaSet and tls in TOA_OUTBOX_MONGODB, and that MongoDB runs there"
+        }
+        ErrorKind::Authentication { .. } => {
+            "; check user, password and authSource in TOA_OUTBOX_MONGODB"
+        }
+        ErrorKind::InvalidTlsConfig { .. } => {
+            "; check tlsCAFile and tlsCertificateKeyFile in TOA_OUTBOX_MONGODB: PEM files that can be read"
+        }
+        _ => match code(error) {
+            Some(UNAUTHORIZED) => {
+                "; grant that right, `toa-outbox check` tells all that are missing"
+            }
+            Some(TOO_LONG) => {
+                "; ask for less: one --component, a lane, or rows by what an index has: _id, or published: false"
+            }
+            _ => "",
+        },
     }
 }
 

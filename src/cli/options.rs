@@ -7,7 +7,7 @@ use mongodb::{Client, Database, options::ConnectionString};
 
 use crate::{
     Amqp, Component, Error, Settings,
-    config::{self, Flag, Key, Log, Origins},
+    config::{self, Flag, Key, Log, Origins, masked},
 };
 
 const WHERE: &str = "Where the rows are, and where messages go";
@@ -158,9 +158,14 @@ impl Configuration {
         if self.settings.amqp.is_empty() {
             return Ok(());
         }
-        match Amqp::check(&self.settings) {
-            Err(Error::Setting { expected, .. }) => Err(self.refuse("amqp", expected)),
-            checked => checked,
+        Amqp::check(&self.settings).map_err(|error| self.placed(error))
+    }
+
+    /// Whether something says where messages go.
+    pub(super) fn wants_broker(&self) -> Result<(), Error> {
+        match self.settings.amqp.is_empty() {
+            true => Err(missing("amqp", "set it, or pass --amqp")),
+            false => Ok(()),
         }
     }
 
@@ -184,21 +189,39 @@ impl Configuration {
         }
     }
 
+    /// A setting that was refused by whoever uses it: by the name and from the place it was given.
+    pub(super) fn placed(&self, error: Error) -> Error {
+        let Error::Setting {
+            name,
+            value,
+            expected,
+            ..
+        } = &error
+        else {
+            return error;
+        };
+        match Key::of_variable(name) {
+            Some(key) => self.refuse(key.name, masked(value), expected.clone()),
+            None => error,
+        }
+    }
+
     /// What the driver says of a connection string may repeat it, and with it the password.
     fn unusable(&self) -> Error {
         self.refuse(
             "mongodb",
+            "…".into(),
             "expected a connection string such as mongodb://user:password@host/?replicaSet=rs0, with what is special in user and password percent-encoded"
                 .into(),
         )
     }
 
-    fn refuse(&self, name: &'static str, expected: String) -> Error {
+    fn refuse(&self, name: &'static str, value: String, expected: String) -> Error {
         let origin = self.origins.get(name);
         Error::Setting {
             name: origin.map_or(name, |origin| &origin.name).to_owned(),
             origin: origin.map_or("default".into(), |origin| origin.place.clone()),
-            value: "…".into(),
+            value,
             expected,
         }
     }

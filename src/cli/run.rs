@@ -1,5 +1,7 @@
 //! `run`: the sidecar.
 
+use std::{io, net::SocketAddr};
+
 use clap::Args;
 use futures::{FutureExt, future::BoxFuture, future::select_all, join, try_join};
 use metrics_exporter_prometheus::PrometheusHandle;
@@ -15,7 +17,8 @@ use super::{
     options::{Configuration, Options},
 };
 use crate::{
-    Amqp,
+    Amqp, Error,
+    config::Log,
     health::{self, Health, pulse},
     metrics::prometheus,
     sidecar::Sidecar,
@@ -37,26 +40,37 @@ impl Run {
         let mut signals = Signals::new();
         let configuration = options.configuration()?;
         log::show(configuration.log, &configuration.log_level);
-        // First of all: handles of metrics that were made before it count nothing.
-        let shown = Shown::open(&configuration).await?;
-        let sink = Amqp::start(&configuration.settings)?;
-        let health = Health::new(sink.state());
-        let over = CancellationToken::new();
-        let showing = shown.map(|shown| shown.run(&health, &over));
-        let is_watched = showing.is_some();
-        let work = work(configuration, &sink, &health, &mut signals, is_watched);
-        let work = async {
-            let worked = work.await;
-            over.cancel();
-            worked
-        };
-        join!(work, async {
-            if let Some(showing) = showing {
-                showing.await;
-            }
+        let form = configuration.log;
+        let ended = sidecar(configuration, &mut signals).await;
+        ended.map_err(|failure| match form {
+            // Not a line of text among documents.
+            Log::Json => failure.logged(),
+            Log::Text => failure,
         })
-        .0
     }
+}
+
+async fn sidecar(configuration: Configuration, signals: &mut Signals) -> Outcome {
+    configuration.wants_broker()?;
+    // First of all: handles of metrics that were made before it count nothing.
+    let shown = Shown::open(&configuration).await?;
+    let sink = Amqp::start(&configuration.settings)?;
+    let health = Health::new(sink.state());
+    let over = CancellationToken::new();
+    let showing = shown.map(|shown| shown.run(&health, &over));
+    let is_watched = showing.is_some();
+    let work = work(configuration, &sink, &health, signals, is_watched);
+    let work = async {
+        let worked = work.await;
+        over.cancel();
+        worked
+    };
+    join!(work, async {
+        if let Some(showing) = showing {
+            showing.await;
+        }
+    })
+    .0
 }
 
 /// From the first look at the database to the last mark.
@@ -121,7 +135,11 @@ impl Shown {
         let Some(address) = configuration.listen else {
             return Ok(None);
         };
-        let listener = health::listen(address).await?;
+        let listener = listen(address).await;
+        let listener = listener.map_err(|failure| match failure {
+            Failure::Error(error) => configuration.placed(error).into(),
+            busy => busy,
+        })?;
         let failed = |error: &dyn std::fmt::Display| {
             Failure::Because(format!("setting up metrics: {error}"))
         };
@@ -138,6 +156,23 @@ impl Shown {
     fn run(self, health: &Health, over: &CancellationToken) -> BoxFuture<'static, ()> {
         health::serve(self.listener, health.clone(), self.metrics, over.clone()).boxed()
     }
+}
+
+/// Takes the address to be asked at. A port that another process has may be free later, so that is no mistake of the
+/// settings.
+async fn listen(address: SocketAddr) -> Result<TcpListener, Failure> {
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|error| match error.kind() {
+        io::ErrorKind::AddrInUse => Failure::Because(format!(
+            "listening on {address}: {error}; end who has that port, or choose another by --listen, 0 for any"
+        )),
+        _ => Failure::Error(Error::Setting {
+            name: "TOA_OUTBOX_LISTEN".into(),
+            origin: "settings".into(),
+            value: address.to_string(),
+            expected: format!("cannot listen there: {error}; choose an address of this machine"),
+        }),
+    })
 }
 
 /// SIGTERM and SIGINT.

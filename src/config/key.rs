@@ -60,7 +60,7 @@ impl Key {
     }
 
     /// By its name in the environment.
-    pub(super) fn of_variable(name: &str) -> Option<&'static Self> {
+    pub(crate) fn of_variable(name: &str) -> Option<&'static Self> {
         KEYS.iter().find(|key| key.variable() == name)
     }
 

@@ -2,10 +2,17 @@
 
 use std::time::Duration;
 
-use tokio::time::MissedTickBehavior;
+use tokio::time::{Instant, MissedTickBehavior, timeout};
 use tokio_util::sync::CancellationToken;
 
-use crate::{metrics::BacklogMeters, report::Reports, store::Store};
+use crate::{
+    metrics::BacklogMeters,
+    report::Reports,
+    store::{Store, Waiting},
+};
+
+/// Less than what one is alerted on: while nobody answers, the age still has to go on.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Where the metrics are read; elsewhere it would be a query for nobody.
 pub(crate) struct Watch {
@@ -13,6 +20,8 @@ pub(crate) struct Watch {
     pub(crate) meters: BacklogMeters,
     pub(crate) every: Duration,
     pub(crate) reports: Reports,
+    /// What was known last, and when.
+    pub(crate) known: Option<(Waiting, Instant)>,
 }
 
 impl Watch {
@@ -31,13 +40,26 @@ impl Watch {
         }
     }
 
-    /// When it cannot be known, the last that is known stands.
+    /// When it cannot be known, what is known goes on: what waited then waits longer.
     async fn once(&mut self) {
-        match self.store.waiting().await {
-            Ok(waiting) => self.meters.waits(waiting.rows, waiting.age),
-            Err(error) => self.reports.first(&error.to_string(), |times| {
-                tracing::warn!(%error, times, "how much waits is not known");
-            }),
+        match timeout(PATIENCE, self.store.waiting()).await {
+            Ok(Ok(waiting)) => self.known = Some((waiting, Instant::now())),
+            Ok(Err(error)) => self.unknown(&error.to_string()),
+            Err(_) => self.unknown("no answer in time"),
         }
+        if let Some((waiting, at)) = self.known {
+            self.meters.waits(waiting.rows, waiting.age(at.elapsed()));
+        }
+    }
+
+    fn unknown(&mut self, reason: &str) {
+        self.reports.first(reason, |times| {
+            tracing::warn!(
+                collection = self.store.name(),
+                reason,
+                times,
+                "how much waits is not known"
+            );
+        });
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{future::IntoFuture, time::Duration};
 
-use bson::{Bson, Document, RawDocument, RawDocumentBuf, Timestamp, doc};
+use bson::{Document, RawDocument, RawDocumentBuf, Timestamp, doc};
 use mongodb::{
     Database,
     change_stream::ChangeStream,
@@ -10,7 +10,7 @@ use mongodb::{
     options::{ReadPreference, SelectionCriteria},
 };
 
-use super::OUTBOXES;
+use super::{OUTBOXES, server::Hello};
 use crate::error::{Error, Result};
 
 /// How long the server keeps an idle request open: how soon one knows that there is nothing new.
@@ -119,15 +119,11 @@ impl Feed {
 /// A point in the order of all commits that comes after everything a majority has by now.
 pub(crate) async fn fence(database: &Database) -> Result<Timestamp> {
     let failed = |error| Error::store("asking for the time", database.name(), error);
-    let asked = database.run_command(doc! { "hello": 1 }).into_future();
-    let reply = tokio::time::timeout(SILENCE, asked).await;
-    let reply = reply.unwrap_or_else(|_| Err(silent())).map_err(failed)?;
-    match reply.get("operationTime") {
-        Some(Bson::Timestamp(time)) => Ok(*time),
-        _ => Err(failed(DriverError::custom(
-            "the reply holds no operationTime",
-        ))),
-    }
+    let asked = tokio::time::timeout(SILENCE, Hello::ask(database)).await;
+    let hello = asked.map_err(|_| failed(silent()))??;
+    hello
+        .at()
+        .ok_or_else(|| failed(DriverError::custom("the reply holds no operationTime")))
 }
 
 fn silent() -> DriverError {

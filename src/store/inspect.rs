@@ -10,11 +10,11 @@ use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 use mongodb::{
     Cursor,
-    options::{ReadConcern, ReadPreference, SelectionCriteria},
+    options::{FindOptions, ReadConcern, ReadPreference, SelectionCriteria},
 };
 
-use super::{Store, codec};
-use crate::{error::Result, lane::LANES};
+use super::{PATIENCE, Store, codec, waiting::lanes};
+use crate::error::Result;
 
 pub(crate) use backlog::Backlog;
 use faults::unreadable;
@@ -64,6 +64,16 @@ pub(crate) struct Glance {
 }
 
 impl Wanted {
+    /// A filter that leaves nothing but unpublished rows is asked by their index, not by that of all ids.
+    fn by_index(mut self) -> Self {
+        let filter = self.filter.as_ref();
+        let unpublished = filter.and_then(|filter| filter.get_bool("published").ok());
+        if self.kind == Kind::Any && unpublished == Some(false) {
+            self.kind = Kind::Unpublished;
+        }
+        self
+    }
+
     fn into_filter(self) -> Document {
         let mut all = vec![kind(self.kind)];
         if let Some(lane) = self.lane {
@@ -104,17 +114,19 @@ fn order(kind: Kind) -> Document {
     }
 }
 
-fn lanes() -> Vec<i32> {
-    (0..i32::from(LANES)).collect()
-}
-
 impl Store {
     /// The rows that are wanted, each without its event unless they are to be `whole`.
     pub(crate) async fn select(&self, wanted: Wanted, whole: bool) -> Result<Cursor<Document>> {
+        let wanted = wanted.by_index();
         let (limit, order) = (wanted.limit, order(wanted.kind));
+        // Over the life of a cursor that brings all there is, it would add up.
+        let longest = (limit > 0).then_some(PATIENCE);
+        let mut options = FindOptions::default();
+        options.max_time = longest;
         let found = self
             .rows
             .find(wanted.into_filter())
+            .with_options(options)
             .sort(order)
             .limit(limit)
             .projection(match whole {
@@ -160,5 +172,26 @@ impl Glance {
             published_at: published_at.map(bson::DateTime::timestamp_millis),
             outstanding: codec::outstanding(raw).ok().flatten(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unpublished_rows_are_asked_for_by_their_index() {
+        let wanted = |kind, filter| Wanted {
+            kind,
+            lane: None,
+            owing: Vec::new(),
+            due_for: None,
+            filter: Some(filter),
+            limit: 0,
+        };
+        let kind = |filter| wanted(Kind::Any, filter).by_index().kind;
+        assert_eq!(kind(doc! { "published": false, "x": 1 }), Kind::Unpublished);
+        assert_eq!(kind(doc! { "published": true }), Kind::Any);
+        assert_eq!(kind(doc! { "event.state.x": 1 }), Kind::Any);
     }
 }

@@ -1,88 +1,37 @@
 //! What kind of server answers, and what time it has.
 
-use bson::{Document, doc};
+#[cfg(feature = "sidecar")]
+mod clock;
+
+use bson::{Bson, Document, Timestamp, doc};
 use mongodb::Database;
 
-use crate::{
-    error::{Error, Result},
-    row::now,
-};
+use crate::error::{Error, Result};
+#[cfg(feature = "sidecar")]
+pub(crate) use clock::Server;
 
-/// By how much clocks may differ before rows are read too early or too late for anyone to notice.
-const MOST_SKEW: i64 = 1000;
-
+/// What a server says of itself.
 #[derive(Debug)]
-pub(crate) struct Server {
-    /// Neither a replica set nor a sharded cluster: no transactions, no change streams.
-    pub(crate) is_standalone: bool,
-    pub(crate) clock: Skew,
-}
+pub(crate) struct Hello(Document);
 
-/// The server's clock less ours, in milliseconds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Skew {
-    pub(crate) ahead: i64,
-    /// Half of the round trip: what it may be wrong by.
-    pub(crate) uncertain: i64,
-}
-
-impl Skew {
-    fn of(sent: i64, theirs: i64, received: i64) -> Self {
-        let uncertain = (received - sent) / 2;
-        Self {
-            ahead: theirs - sent - uncertain,
-            uncertain,
-        }
-    }
-
-    /// Whether it is large, whatever the network did to the measurement.
-    pub(crate) fn is_large(self) -> bool {
-        self.ahead.abs() - self.uncertain > MOST_SKEW
-    }
-}
-
-impl Server {
-    /// Asks twice: the first answer may have waited for a connection.
+impl Hello {
     pub(crate) async fn ask(database: &Database) -> Result<Self> {
-        hello(database).await?;
-        let sent = now();
-        let hello = hello(database).await?;
-        let received = now();
-        let theirs = hello.get_datetime("localTime");
-        let theirs = theirs.map_or(sent, |time| time.timestamp_millis());
-        let is_router = hello.get_str("msg").is_ok_and(|msg| msg == "isdbgrid");
-        Ok(Self {
-            is_standalone: !is_router && !hello.contains_key("setName"),
-            clock: Skew::of(sent, theirs, received),
-        })
+        let hello = database.run_command(doc! { "hello": 1 }).await;
+        let hello = hello.map_err(|error| {
+            Error::store("asking what kind of server this is", database.name(), error)
+        })?;
+        Ok(Self(hello))
     }
-}
 
-async fn hello(database: &Database) -> Result<Document> {
-    let hello = database.run_command(doc! { "hello": 1 }).await;
-    hello
-        .map_err(|error| Error::store("asking what kind of server this is", database.name(), error))
-}
+    /// Whether the deployment can commit a row with its entity and has change streams: a replica set or a sharded
+    /// cluster.
+    pub(crate) fn is_transactional(&self) -> bool {
+        let is_router = self.0.get_str("msg").is_ok_and(|msg| msg == "isdbgrid");
+        is_router || self.0.contains_key("setName")
+    }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slow_network_is_no_wrong_clock() {
-        assert!(!Skew::of(0, 2500, 5000).is_large());
-        assert!(
-            !Skew::of(0, 5000, 5000).is_large(),
-            "the answer may have come at once"
-        );
-        assert!(!Skew::of(0, 900, 2).is_large());
-        assert!(Skew::of(0, 1500, 2).is_large() && Skew::of(5000, 2000, 5002).is_large());
-        assert_eq!(
-            Skew::of(1000, 3000, 1100),
-            Skew {
-                ahead: 1950,
-                uncertain: 50
-            }
-        );
+    /// A point in the order of all commits that comes after everything a majority has by now.
+    pub(super) fn at(&self) -> Option<Timestamp> {
+        self.0.get("operationTime").and_then(Bson::as_timestamp)
     }
 }

@@ -7,7 +7,7 @@ use std::{
 };
 
 use lapin::{
-    Channel, Connection, ExchangeKind,
+    Channel, Connection, ErrorKind, ExchangeKind,
     options::ExchangeDeclareOptions,
     types::{FieldTable, ShortString},
 };
@@ -46,7 +46,8 @@ impl Exchanges {
             Declared::Failed(..) | Declared::No => {}
         }
         let attempt = self.attempt(connection, name).await;
-        let attempt = attempt.map_err(|error| format!("declaring exchange {name}: {error}"));
+        let attempt = attempt
+            .map_err(|error| format!("declaring exchange {name}: {error}{}", remedy(&error)));
         *declared = match &attempt {
             Ok(()) => Declared::Yes,
             Err(reason) => Declared::Failed(Instant::now(), reason.clone()),
@@ -83,5 +84,16 @@ impl Exchanges {
             Some(exchange) => exchange.clone(),
             None => known.entry(name.to_string()).or_default().clone(),
         }
+    }
+}
+
+/// What to do where the broker refuses; nothing where it is the connection that failed.
+fn remedy(error: &lapin::Error) -> &'static str {
+    match error.kind() {
+        ErrorKind::ProtocolError(_) => {
+            "; it has to be a durable fanout without arguments, which this user may configure and write to: delete it if \
+             nobody needs it as it is, or set another exchange template"
+        }
+        _ => "",
     }
 }

@@ -10,6 +10,7 @@ use std::{
 
 use lapin::{
     AsyncTcpStream, Connection, ConnectionProperties, ErrorKind,
+    protocol::{AMQPErrorKind, AMQPHardError, AMQPSoftError},
     uri::{AMQPScheme, AMQPUri},
 };
 use rustls::ClientConfig;
@@ -33,22 +34,25 @@ pub(crate) struct Node {
 impl Node {
     /// Reads the URIs of the setting.
     pub(crate) fn list(uris: &[String]) -> Result<Vec<Self>> {
-        let refuse = |expected: String| Error::Setting {
+        let refuse = |origin: &'static str, value: &str, expected: String| Error::Setting {
             name: "TOA_OUTBOX_AMQP".into(),
-            origin: "settings".into(),
-            value: "…".into(),
+            origin: origin.into(),
+            value: value.into(),
             expected,
         };
         if uris.is_empty() {
-            return Err(refuse("expected at least one AMQP URI".into()));
+            let expected =
+                "set it to at least one URI such as amqp://user:password@host:port/vhost";
+            return Err(refuse("not set", "", expected.into()));
         }
         let node = |(index, uri): (usize, &String)| {
             Self::parse(uri).map_err(|problem| {
                 let number = index + 1;
-                refuse(format!(
+                let expected = format!(
                     "expected amqp://user:password@host:port/vhost or amqps://…, URI {number} of {}: {problem}",
                     uris.len()
-                ))
+                );
+                refuse("settings", "…", expected)
             })
         };
         uris.iter().enumerate().map(node).collect()
@@ -92,7 +96,9 @@ impl Node {
 pub(crate) enum NoLink {
     #[error("no answer within {} s: is this an AMQP port, and one that speaks TLS if the scheme is amqps?", CONNECT_TIMEOUT.as_secs())]
     Silent,
-    #[error("what answers speaks neither AMQP nor, if the scheme is amqps, TLS: {0}")]
+    #[error(
+        "what answers speaks neither AMQP nor, if the scheme is amqps, TLS: {0}; check the port in TOA_OUTBOX_AMQP: amqp has 5672 and amqps 5671 by default"
+    )]
     Foreign(lapin::Error),
     #[error("TLS: {0}")]
     Insecure(Fault),
@@ -104,6 +110,12 @@ pub(crate) enum NoLink {
     /// The certificates of the settings, which were in order at the start.
     #[error("{0}")]
     Certificates(Error),
+    #[error("{0}; check user and password in TOA_OUTBOX_AMQP")]
+    Unknown(lapin::Error),
+    #[error("{0}; check the virtual host in TOA_OUTBOX_AMQP, and this user's permissions on it")]
+    Barred(lapin::Error),
+    #[error("{0}; check host and port in TOA_OUTBOX_AMQP, and that the broker runs")]
+    Unreached(lapin::Error),
     #[error("{0}")]
     Refused(lapin::Error),
 }
@@ -116,7 +128,12 @@ impl NoLink {
                 Some(fault) => Self::Insecure(fault),
                 None if cause.kind() == io::ErrorKind::InvalidData => Self::Foreign(error),
                 None if is_secure && is_end(cause.kind()) => Self::Gone(error),
-                None => Self::Refused(error),
+                None => Self::Unreached(error),
+            },
+            ErrorKind::ProtocolError(answer) => match answer.kind() {
+                AMQPErrorKind::Soft(AMQPSoftError::ACCESSREFUSED) => Self::Unknown(error),
+                AMQPErrorKind::Hard(AMQPHardError::NOTALLOWED) => Self::Barred(error),
+                _ => Self::Refused(error),
             },
             _ => Self::Refused(error),
         }

@@ -2,18 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use bson::{RawDocument, RawDocumentBuf, doc};
-use futures::TryStreamExt;
-use mongodb::options::Hint;
+use bson::{Document, RawDocument, doc};
 
-use super::super::{codec::whole, ensure};
 use crate::{
-    error::{Result, code},
-    store::Store,
+    error::Result,
+    store::{Store, codec::whole},
 };
-
-/// The server's code for a hint at an index that is not there.
-const BAD_VALUE: i32 = 2;
 
 /// How many rows wait.
 #[derive(Debug, Default)]
@@ -30,10 +24,7 @@ pub(crate) struct Backlog {
 impl Store {
     /// Counts what is unpublished: one scan of the index that the pump reads by.
     pub(crate) async fn backlog(&self) -> Result<Backlog> {
-        let lanes = match self.by_lane(true).await {
-            Err(error) if code(&error) == Some(BAD_VALUE) => self.by_lane(false).await,
-            counted => counted,
-        };
+        let lanes = self.counted(&[by_lane()], None).await;
         let lanes = lanes.map_err(|error| self.failed("counting unpublished rows", error))?;
         let all = self.rows.estimated_document_count().await;
         let all = all.map_err(|error| self.failed("counting rows", error))?;
@@ -44,25 +35,18 @@ impl Store {
         backlog.published = all.saturating_sub(backlog.unpublished);
         Ok(backlog)
     }
+}
 
-    async fn by_lane(&self, hint: bool) -> mongodb::error::Result<Vec<RawDocumentBuf>> {
-        let is_due = doc! { "$lte": ["$pending", { "$toLong": "$$NOW" }] };
-        let lanes = self.rows.aggregate([
-            doc! { "$match": { "published": false } },
-            doc! { "$group": {
-                "_id": "$lane",
-                "rows": { "$sum": 1_i64 },
-                "due": { "$sum": { "$cond": [is_due, 1_i64, 0_i64] } },
-                "oldest": { "$min": "$pending" },
-                "now": { "$first": { "$toLong": "$$NOW" } },
-            } },
-        ]);
-        let lanes = match hint {
-            true => lanes.hint(Hint::Keys(ensure::due_keys())),
-            false => lanes,
-        };
-        lanes.with_type().await?.try_collect().await
-    }
+fn by_lane() -> Document {
+    let now = doc! { "$toLong": "$$NOW" };
+    let is_due = doc! { "$lte": ["$pending", &now] };
+    doc! { "$group": {
+        "_id": "$lane",
+        "rows": { "$sum": 1_i64 },
+        "due": { "$sum": { "$cond": [is_due, 1_i64, 0_i64] } },
+        "oldest": { "$min": "$pending" },
+        "now": { "$first": now },
+    } }
 }
 
 impl Backlog {

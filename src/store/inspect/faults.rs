@@ -10,7 +10,7 @@ use super::{
     ids::id,
 };
 use crate::{
-    error::{Result, code},
+    error::{Result, TOO_LONG, code},
     store::Store,
 };
 
@@ -18,8 +18,6 @@ use crate::{
 const LONGEST: Duration = Duration::from_secs(10);
 /// Past this many, one who counts is told "at least".
 pub(crate) const MOST_COUNTED: u64 = 1000;
-/// The server's code for a question that took too long.
-const TOO_LONG: i32 = 50;
 
 /// Every row that neither is published nor could ever be. Without a date of publication, so that the index on it
 /// leaves out the rows that are done.
@@ -57,23 +55,20 @@ impl Store {
 
     /// The routes beside `known` that rows are owed to, with how many rows. None if the server took too long over it.
     pub(crate) async fn strangers(&self, known: &[&str]) -> Result<Option<Vec<(String, i64)>>> {
-        let strange =
-            doc! { "published": false, "outstanding": { "$elemMatch": { "$nin": known } } };
         let pipeline = [
-            doc! { "$match": strange },
+            doc! { "$match": { "outstanding": { "$elemMatch": { "$nin": known } } } },
             doc! { "$unwind": "$outstanding" },
             doc! { "$match": { "outstanding": { "$nin": known, "$type": "string" } } },
             doc! { "$group": { "_id": "$outstanding", "rows": { "$sum": 1_i64 } } },
             doc! { "$sort": { "_id": 1 } },
             doc! { "$limit": 20 },
         ];
+        let route = |found: &RawDocumentBuf| {
+            let name = found.get_str("_id").ok()?.to_owned();
+            Some((name, found.get_i64("rows").ok()?))
+        };
         let asked = async {
-            let found = self.rows.aggregate(pipeline).max_time(LONGEST).await?;
-            let found: Vec<Document> = found.try_collect().await?;
-            let route = |found: &Document| {
-                let name = found.get_str("_id").ok()?.to_owned();
-                Some((name, found.get_i64("rows").ok()?))
-            };
+            let found = self.counted(&pipeline, Some(LONGEST)).await?;
             Ok(found.iter().filter_map(route).collect())
         };
         self.patient("looking for rows owed to unknown routes", asked)
