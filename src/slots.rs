@@ -132,7 +132,7 @@ mod fixed;
 mod mongo;
 mod protocol;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use bson::Document;
 use futures::future::BoxFuture;
@@ -151,8 +151,9 @@ use binding::{Binding, Bindings};
 
 #[cfg(feature = "sidecar")]
 pub(crate) use binding::unbind;
+pub(crate) use mongo::census::Census;
 #[cfg(feature = "sidecar")]
-pub(crate) use mongo::census::{Census, Group};
+pub(crate) use mongo::census::Group;
 pub(crate) use protocol::Timing;
 
 /// The collection of the groups, in the database of the rows.
@@ -327,14 +328,28 @@ fn prefix(is_shared: bool, collection: &str) -> String {
 }
 
 impl Part {
-    /// What others serve of this component, by the names it knows routes by.
+    /// What others serve of this component, of the routes that this replica does not know.
     fn learn(&self, strange: &[Arc<str>]) {
-        let ours = strange
-            .iter()
-            .filter_map(|route| route.strip_prefix(self.prefix.as_str()));
-        let ours: Arc<[Arc<str>]> = ours.map(Arc::from).collect();
+        let names = strange.iter();
+        self.tell(names.filter_map(|route| route.strip_prefix(self.prefix.as_str())));
+    }
+
+    /// What others serve of this component who have it to themselves, by its own names.
+    fn owe(&self, served: &BTreeSet<String>) {
+        let own = |name: &str| {
+            let mut names = self
+                .routes
+                .iter()
+                .filter_map(|route| route.strip_prefix(self.prefix.as_str()));
+            names.any(|own| own == name)
+        };
+        self.tell(served.iter().map(String::as_str).filter(|name| !own(name)));
+    }
+
+    fn tell<'a>(&self, names: impl Iterator<Item = &'a str>) {
+        let others: Arc<[Arc<str>]> = names.map(Arc::from).collect();
         self.others
-            .send_if_modified(|before| std::mem::replace(before, ours.clone()) != ours);
+            .send_if_modified(|before| std::mem::replace(before, others.clone()) != others);
     }
 }
 

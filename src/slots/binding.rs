@@ -1,6 +1,6 @@
 //! Who may pump a collection at all: one group, or static slots of one count. Whoever came first.
 
-use std::{future::IntoFuture, mem, sync::Arc, sync::Mutex, time::Duration};
+use std::{collections::BTreeSet, future::IntoFuture, mem, sync::Arc, sync::Mutex, time::Duration};
 
 use bson::{Document, doc};
 use futures::{FutureExt, StreamExt, future::BoxFuture, stream};
@@ -10,7 +10,7 @@ use mongodb::{
 };
 use tokio::{sync::mpsc, time::Instant};
 
-use super::Part;
+use super::{Census, Part};
 use crate::{
     error::{UNAUTHORIZED, code},
     report::Reports,
@@ -101,6 +101,9 @@ async fn ask(binding: Arc<Binding>, parts: Vec<Part>) -> Vec<(Part, bool)> {
         let binding = binding.clone();
         async move {
             let is_bound = binding.bind(&part.collection).await;
+            if !is_bound && let Some(served) = binding.served(&part.collection).await {
+                part.owe(&served);
+            }
             part.waits = None;
             (part, is_bound)
         }
@@ -175,6 +178,17 @@ impl Binding {
         Ok(by.unwrap_or("someone unknown").to_owned())
     }
 
+    /// The routes of those who have the collection: what is written and marked here is owed to them too. None if that
+    /// cannot be known.
+    async fn served(&self, collection: &str) -> Option<BTreeSet<String>> {
+        let slots = self.slots.namespace();
+        let database = self.slots.client().database(&slots.db);
+        let asked = tokio::time::timeout(PATIENCE, Census::glance(&database)).await;
+        let group = asked.ok()?.ok()?.group_of(collection)?;
+        let routes = group.members.into_iter().flat_map(|member| member.routes);
+        Some(routes.collect())
+    }
+
     fn report(&self, problem: &str) {
         let mut reports = self
             .reports
@@ -192,7 +206,6 @@ pub(crate) fn unbind(slots: &str, collection: &str) -> String {
 }
 
 /// The collection and whom it is bound to, if that is what a document says.
-#[cfg(feature = "sidecar")]
 pub(super) fn read(document: &Document) -> Option<(String, String)> {
     let collection = document
         .get_document("_id")

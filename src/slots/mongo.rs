@@ -5,7 +5,6 @@
 //! connection in time, ownership lapses.
 
 mod asking;
-#[cfg(feature = "sidecar")]
 pub(super) mod census;
 mod hints;
 mod others;

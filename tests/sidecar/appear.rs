@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use bson::{Document, doc};
 use futures::TryStreamExt;
+use toa_outbox::{Component, Label, Outbox, Settings};
 use tokio::time::Instant;
 
 use crate::{
@@ -103,5 +104,32 @@ async fn with_a_static_slot_the_first_collection_has_a_tail() {
         consumer.wait_for(written, PATIENCE).await;
     }
     assert!(begun.elapsed() < town.interval / 2, "{:?}", begun.elapsed());
+    assert!(sidecar.stop().await.success());
+}
+
+/// Who stands by still marks what it wrote, and must not mark away what the others are there for.
+#[tokio::test]
+async fn what_a_library_beside_it_writes_is_owed_to_its_labels_too() {
+    let town = Town::shared().await;
+    town.write(1).await;
+    let consumer = town.consumer().await;
+    let sidecar = town.sidecar();
+    town.settled().await;
+    let (namespace, name) = town.pots.split_once('_').unwrap();
+    let component = Component::new(namespace, name).labels([Label::sync()]);
+    let settings = Settings {
+        amqp: vec![town.amqp.clone()],
+        interval: town.interval,
+        ..Settings::default()
+    };
+    let pots = Outbox::open(&town.database, component, settings)
+        .await
+        .unwrap();
+    pots.create(doc! { "material": "glass" }, doc! {})
+        .await
+        .unwrap();
+    consumer.wait_for(2, PATIENCE).await;
+    town.settled().await;
+    pots.shutdown().await;
     assert!(sidecar.stop().await.success());
 }
