@@ -52,6 +52,13 @@ struct Share<'a> {
     unpublished: u64,
 }
 
+impl Share<'_> {
+    fn add(&mut self, unpublished: u64) {
+        self.lanes += 1;
+        self.unpublished += unpublished;
+    }
+}
+
 impl Status {
     pub(super) async fn run(self, options: &Options) -> Outcome {
         let configuration = options.configuration()?;
@@ -121,7 +128,7 @@ impl<'a> State<'a> {
         self.backlog.oldest
     }
 
-    /// By member, and what is in lanes that nobody owns last.
+    /// By member, and what is in lanes that nobody owns last. A lane may be that of several, each for other labels.
     fn shares(&self) -> Vec<Share<'_>> {
         let Some(group) = &self.group else {
             return Vec::new();
@@ -143,12 +150,16 @@ impl<'a> State<'a> {
             shares.insert(&member.id, share);
         }
         for lane in 0..LANES {
-            let owner = group
-                .owner(lane)
-                .and_then(|owner| shares.get_mut(owner.id.as_str()));
-            let share = owner.unwrap_or(&mut nobody);
-            share.lanes += 1;
-            share.unpublished += self.backlog.by_lane.get(&lane).copied().unwrap_or(0);
+            let unpublished = self.backlog.by_lane.get(&lane).copied().unwrap_or(0);
+            let mut owners = group.owners(lane).peekable();
+            if owners.peek().is_none() {
+                nobody.add(unpublished);
+            }
+            for owner in owners {
+                if let Some(share) = shares.get_mut(owner.id.as_str()) {
+                    share.add(unpublished);
+                }
+            }
         }
         let nobody = (nobody.lanes > 0).then_some(nobody);
         shares.into_values().chain(nobody).collect()

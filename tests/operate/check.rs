@@ -259,6 +259,41 @@ async fn missing_privileges_by_name() {
         "toa-outbox init",
     );
 
+    let mut deferred = stage.command(&["check"]);
+    deferred
+        .env("TOA_OUTBOX_DEFER", "1")
+        .env("TOA_OUTBOX_RETENTION", "0");
+    let ran = run(deferred).await.ends_with(1);
+    assert!(!ran.out.contains("changeStream on the database"), "{ran:?}");
+    finds(
+        &ran,
+        "warning",
+        "lacks collMod, createCollection, createIndex, dropIndex",
+        "toa-outbox init",
+    );
+    let library = format!("group {}.{}", stage.namespace, stage.outbox());
+    let bound = doc! { "_id": { "collection": stage.outbox() }, "pumpedBy": library };
+    let slots = admin
+        .client()
+        .database(&stage.namespace)
+        .collection("outbox_slots");
+    slots.insert_one(bound).await.unwrap();
+    let ran = stage.run(&["check"]).await.ends_with(1);
+    assert!(!ran.out.contains("changeStream on the database"), "{ran:?}");
+
+    let stage = Stage {
+        mongodb: mongo.uri(),
+        ..stage
+    };
+    let ran = stage.run(&["check"]).await.ends_with(1);
+    finds(
+        &ran,
+        "wrong",
+        "the connection string names nobody",
+        "add user and password",
+    );
+    assert!(!ran.out.contains("nobody is asked"), "{ran:?}");
+
     let stage = Stage {
         mongodb: uri("nobody"),
         ..stage
@@ -327,7 +362,7 @@ async fn a_replica_that_is_silent_beside_one_that_lives() {
     finds(
         &ran,
         "warning",
-        "gone is silent, and nobody reads its 64 lanes",
+        "gone is silent, and nobody reads its lanes",
         "within three beats",
     );
     finds(&ran, "ok", "1 of 2 members are alive", "");
@@ -373,4 +408,58 @@ async fn lists_of_labels_that_belong_to_nobody() {
     command.env("TOA_EVENTS_TEA_POTZ", "created");
     let ran = run(command).await.ends_with(0);
     finds(&ran, "warning", "TOA_EVENTS_TEA_POTZ", "correct the name");
+}
+
+#[tokio::test]
+async fn static_slots_are_no_fault_to_one_who_has_none() {
+    let stage = prepared().await;
+    let bound = doc! { "_id": { "collection": stage.outbox() }, "pumpedBy": "static slots of 2" };
+    stage.slots().insert_one(bound).await.unwrap();
+    let ran = stage.run(&["check"]).await.ends_with(0);
+    finds(&ran, "ok", "static slots of 2", "");
+    let mut other = stage.command(&["check"]);
+    other.env("TOA_OUTBOX_SLOT", "0/3");
+    finds(
+        &run(other).await.ends_with(1),
+        "wrong",
+        "would stand by",
+        "deleteOne",
+    );
+}
+
+/// Of each component, and each route of it.
+#[tokio::test]
+async fn a_route_that_nobody_serves() {
+    let stage = prepared().await;
+    let cups = format!("{}_cups_outbox", stage.namespace);
+    stage.run(&["init", &cups]).await.ends_with(0);
+    stage
+        .group(&[("lives", &["amqp/created", "amqp/updated"])])
+        .await;
+    let bound =
+        doc! { "_id": { "collection": &cups }, "pumpedBy": format!("group {}", stage.namespace) };
+    stage.slots().insert_one(bound).await.unwrap();
+    let beating = async {
+        loop {
+            let beat = doc! { "$inc": { "members.0.beat": 1 } };
+            let group = doc! { "_id": &stage.namespace };
+            stage.slots().update_one(group, beat).await.unwrap();
+        }
+    };
+    let ran = tokio::select! {
+        ran = stage.run(&["check"]) => ran.ends_with(0),
+        () = beating => unreachable!("it beats for ever"),
+    };
+    finds(
+        &ran,
+        "warning",
+        &format!("{}: no member serves amqp/deleted;", stage.outbox()),
+        "start a replica",
+    );
+    finds(
+        &ran,
+        "warning",
+        &format!("{cups}: no member serves amqp/created, amqp/updated, amqp/deleted;"),
+        "start a replica",
+    );
 }

@@ -67,3 +67,43 @@ async fn without_anything_to_prepare_it_says_what_to_name() {
         .await
         .unwrap();
 }
+
+#[tokio::test]
+async fn a_collection_that_is_no_outbox_is_left_alone() {
+    let stage = Stage::new().await;
+    let entities = format!("{}_pots", stage.namespace);
+    let pots = stage.database.collection(&entities);
+    pots.insert_one(doc! { "_id": 1 }).await.unwrap();
+    let ran = stage
+        .run(&["init", &stage.outbox(), &entities])
+        .await
+        .ends_with(2);
+    let suggested = format!("did you mean {}?", stage.outbox());
+    assert!(ran.err.contains(&suggested), "{ran:?}");
+    let there = stage.database.list_collection_names().await.unwrap();
+    assert_eq!(there, std::slice::from_ref(&entities));
+    pots.insert_one(doc! { "_id": 2 }).await.unwrap();
+
+    let ran = stage
+        .run(&["init", "mongodb://me:hunter2@db/tea"])
+        .await
+        .ends_with(2);
+    assert!(
+        ran.err.contains("COLLECTION") && !ran.err.contains("hunter2"),
+        "{ran:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_declared_outbox_may_have_any_name() {
+    let stage = Stage::new().await;
+    let file = crate::beside::boiling(&stage);
+    let text = std::fs::read_to_string(file.path()).unwrap();
+    let text = text.replace("name = \"pots\"", "name = \"pots\"\noutbox = \"letters\"");
+    std::fs::write(file.path(), text).unwrap();
+    let config = ["--config", file.path().to_str().unwrap()];
+    let init = async |name: &str| stage.run(&[&["init", name][..], &config].concat()).await;
+    init("letters").await.ends_with(0).line("letters: ready");
+    let ran = init(&stage.component()).await.ends_with(2);
+    assert!(ran.err.contains("did you mean letters?"), "{ran:?}");
+}

@@ -235,3 +235,56 @@ async fn a_status_needs_no_broker_and_no_index() {
         .await;
     assert_eq!(nothing.unwrap(), 0);
 }
+
+#[tokio::test]
+async fn a_published_row_owes_nothing() {
+    let stage = Stage::new().await;
+    stage.insert([published(row("done", 1))]).await;
+    let shown = &stage
+        .run(&["show", "done", "--json"])
+        .await
+        .ends_with(0)
+        .json()[0];
+    assert_eq!(shown["messages"][0]["owed"], false, "{shown}");
+    assert_eq!(shown["collection"], stage.outbox());
+    stage
+        .run(&["show", "done"])
+        .await
+        .ends_with(0)
+        .line("amqp/created (done)");
+}
+
+#[tokio::test]
+async fn numbers_are_read_as_a_pump_reads_them() {
+    let stage = Stage::new().await;
+    let decimal = |number: &str| number.parse::<bson::Decimal128>().unwrap();
+    let due = bson::DateTime::now().timestamp_millis() - 60_000;
+    let seen = with(row("x", 0), "pending", decimal(&due.to_string()));
+    stage.insert([with(seen, "lane", decimal("3"))]).await;
+    let listed = &stage.run(&["list", "--json"]).await.ends_with(0).json()[0];
+    assert_eq!(listed["lane"], 3, "{listed}");
+    assert!(listed["pending"].is_string(), "{listed}");
+    let status = &stage.run(&["status", "--json"]).await.ends_with(0).json()[0];
+    assert!(
+        status["oldestSeconds"]
+            .as_i64()
+            .is_some_and(|age| age >= 60),
+        "{status}"
+    );
+}
+
+#[tokio::test]
+async fn rows_are_read_from_the_primary_whatever_is_preferred() {
+    let mut stage = Stage::new().await;
+    stage.insert([row("x", 1)]).await;
+    stage.mongodb = format!(
+        "{}&readPreference=secondary&serverSelectionTimeoutMS=1000",
+        stage.mongodb
+    );
+    stage.run(&["show", "x"]).await.ends_with(0);
+    stage
+        .run(&["publish", "x", "--mark"])
+        .await
+        .ends_with(0)
+        .line("1 marked");
+}

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod beside;
 mod check;
 mod help;
 mod init;
@@ -10,3 +11,4 @@ mod look;
 mod publish;
 mod stage;
 mod tail;
+mod unread;

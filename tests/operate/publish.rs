@@ -1,12 +1,15 @@
 //! `publish`: again, and all of it.
 
-use std::time::Duration;
+use std::{process::Stdio, time::Duration};
 
 use bson::{Document, doc};
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::io::{AsyncBufReadExt, BufReader};
 
 use crate::{
-    stage::{Stage, published, row, with},
-    support::{Checker, eventually},
+    beside::boiling,
+    stage::{Stage, published, row, run, with},
+    support::{Checker, Rabbit, ReplicaSet, eventually, servers},
 };
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -28,11 +31,11 @@ async fn rows_are_sent_again_and_those_that_waited_are_marked() {
         .insert([row("waits", 1), published(row("done", 1)), row("other", 1)])
         .await;
 
-    let ran = stage.run(&["publish", "waits", "done"]).await.ends_with(0);
-    assert_eq!(
-        ran.out,
-        "sent 2 rows as 2 messages, 0 failed, 1 marked published\n"
-    );
+    let ran = stage
+        .run(&["publish", "waits", "done", "--mark"])
+        .await
+        .ends_with(0);
+    assert_eq!(ran.out, "sent 2 rows as 2 messages, 0 failed, 1 marked\n");
     assert!(
         ran.err.is_empty(),
         "no progress where nobody looks: {ran:?}"
@@ -77,7 +80,7 @@ async fn a_filter_a_limit_and_a_dry_run_say_which() {
     );
     assert!(
         dry.out
-            .ends_with("would send 2 rows as 2 messages, 0 failed, 0 marked published\n")
+            .ends_with("would send 2 rows as 2 messages, 0 failed, 0 marked\n")
     );
     assert_eq!(
         stage
@@ -92,12 +95,14 @@ async fn a_filter_a_limit_and_a_dry_run_say_which() {
     assert!(refused.err.contains("--yes"), "{refused:?}");
 
     let ran = stage
-        .run(&["publish", "--where", "{}", "--yes", "--limit", "100"])
+        .run(&[
+            "publish", "--where", "{}", "--yes", "--limit", "100", "--mark",
+        ])
         .await
         .ends_with(0);
     ran.line("sent 100 rows as 100 messages, 0 failed, 100 marked");
     let ran = stage
-        .run(&["publish", "--where", r#"{"published": false}"#])
+        .run(&["publish", "--where", r#"{"published": false}"#, "--mark"])
         .await
         .ends_with(0);
     ran.line("sent 2400 rows as 2400 messages, 0 failed, 2400 marked");
@@ -148,7 +153,7 @@ async fn one_label_alone_can_be_sent() {
     let stage = Stage::new().await;
     stage.insert([row("x", 1)]).await;
     let ran = stage
-        .run(&["publish", "x", "--label", "updated"])
+        .run(&["publish", "x", "--label", "updated", "--mark"])
         .await
         .ends_with(0);
     ran.line("sent 1 rows as 0 messages, 0 failed, 1 marked");
@@ -182,4 +187,160 @@ async fn what_cannot_be_sent_is_told_and_not_marked() {
         "{ran:?}"
     );
     assert!(!ran.err.contains("hunter2"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn what_else_is_owed_must_be_known_before_a_row_is_marked() {
+    let stage = Stage::new().await;
+    let created = Checker::bind(&stage.amqp, &stage.exchange("created")).await;
+    stage.insert([row("x", 1), row("y", 1)]).await;
+    let ran = stage.run(&["publish", "x"]).await.ends_with(0);
+    ran.line("sent 1 rows as 1 messages, 0 failed, 0 marked");
+    assert!(ran.line("1 of them").contains("--mark"), "{ran:?}");
+    created.wait_for(1, PATIENCE).await;
+    let x = stored(&stage, "x").await;
+    assert!(
+        !x.get_bool("published").unwrap() && !x.contains_key("outstanding"),
+        "{x}"
+    );
+
+    let file = boiling(&stage);
+    let config = file.path().to_str().unwrap();
+    let ran = stage
+        .run(&["publish", "x", "--config", config])
+        .await
+        .ends_with(0);
+    ran.line("sent 1 rows as 2 messages, 0 failed, 1 marked");
+    assert!(stored(&stage, "x").await.get_bool("published").unwrap());
+    stage
+        .run(&["publish", "y", "--mark"])
+        .await
+        .ends_with(0)
+        .line("1 marked");
+    assert!(stored(&stage, "y").await.get_bool("published").unwrap());
+}
+
+#[tokio::test]
+async fn what_has_left_is_marked_when_it_is_interrupted() {
+    let stage = Stage::new().await;
+    let created = Checker::bind(&stage.amqp, &stage.exchange("created")).await;
+    for start in [0, 10_000, 20_000] {
+        let rows = (start..start + 10_000).map(|number| row(format!("row-{number}"), 1));
+        stage.insert(rows).await;
+    }
+    let mut publish = stage.command(&["publish", "--where", "{}", "--yes", "--mark"]);
+    publish.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let child = publish.spawn().unwrap();
+    created.wait_for(500, PATIENCE).await;
+    let pid = Pid::from_raw(i32::try_from(child.id().unwrap()).unwrap()).unwrap();
+    kill_process(pid, Signal::INT).unwrap();
+    let ended = child.wait_with_output().await.unwrap();
+    assert_eq!(ended.status.code(), Some(1));
+    assert!(
+        String::from_utf8_lossy(&ended.stderr).contains("interrupted"),
+        "{ended:?}"
+    );
+    let rows = stage.rows();
+    let marked = rows.count_documents(doc! { "published": true });
+    let marked = usize::try_from(marked.await.unwrap()).unwrap();
+    assert!((500..30_000).contains(&marked), "{marked}");
+    eventually(PATIENCE, "each that was marked arrives", async || {
+        created.distinct() >= marked
+    })
+    .await;
+    assert_eq!(
+        created.distinct(),
+        marked,
+        "nothing has left that is not marked"
+    );
+}
+
+#[tokio::test]
+async fn a_row_that_cannot_be_marked_keeps_no_other_from_it() {
+    let stage = Stage::new().await;
+    stage
+        .insert((0..50).map(|number| row(format!("row-{number}"), 1)))
+        .await;
+    // Read as lane 3, and refused by the validator that comes later.
+    stage.insert([with(row("bad", 1), "lane", 3.5)]).await;
+    stage.run(&["init"]).await.ends_with(0);
+    let ran = stage
+        .run(&["publish", "--where", "{}", "--yes", "--mark"])
+        .await
+        .ends_with(1);
+    ran.line("sent 50 rows as 51 messages, 1 failed, 50 marked");
+    assert!(ran.line("row bad").contains("cannot be marked"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn a_marking_that_fails_for_a_while_is_repeated() {
+    let set = ReplicaSet::start(1).await;
+    let stage = Stage::on(&set.uri(), &servers().await.rabbit.uri()).await;
+    stage.insert([row("x", 1)]).await;
+    // Twice: the driver repeats it once by itself.
+    let failing = doc! { "failCommands": ["update"], "errorCode": 91 };
+    set.fail_command(doc! { "mode": { "times": 4 }, "data": failing })
+        .await;
+    let ran = stage.run(&["publish", "x", "--mark"]).await.ends_with(0);
+    ran.line("sent 1 rows as 1 messages, 0 failed, 1 marked");
+}
+
+#[tokio::test]
+async fn labels_that_share_an_exchange_are_counted_apart() {
+    let stage = Stage::new().await;
+    stage.insert([row("x", 1)]).await;
+    let file = boiling(&stage);
+    let text = std::fs::read_to_string(file.path()).unwrap();
+    let broken = text
+        .replace(
+            "name = \"pots\"",
+            "name = \"pots\"\nexchange = \"{namespace}.all\"",
+        )
+        .replace("\"boiled\"", "\"boiled\"\npayload = \"state.nowhere\"");
+    std::fs::write(file.path(), broken).unwrap();
+    let config = file.path().to_str().unwrap();
+    let ran = stage
+        .run(&["publish", "x", "--config", config])
+        .await
+        .ends_with(1);
+    assert!(ran.line("not sent").contains("boiled"), "{ran:?}");
+    ran.line("sent 0 rows as 1 messages, 1 failed, 1 marked");
+}
+
+#[tokio::test]
+async fn a_broker_that_takes_nothing_is_told_of() {
+    let rabbit = Rabbit::start().await;
+    let stage = Stage::on(&servers().await.mongo.uri(), &rabbit.uri()).await;
+    stage.insert([row("x", 1)]).await;
+    rabbit.block().await;
+    let mut publish = stage.command(&["publish", "x", "--mark"]);
+    publish.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = publish.spawn().unwrap();
+    let mut said = BufReader::new(child.stderr.take().unwrap()).lines();
+    let line = tokio::time::timeout(PATIENCE, said.next_line()).await;
+    let line = line.unwrap().unwrap().expect("a line");
+    assert!(line.contains("the broker blocks publications"), "{line}");
+    rabbit.unblock().await;
+    assert!(child.wait().await.unwrap().success());
+}
+
+#[tokio::test]
+async fn no_argument_is_shown_with_a_password() {
+    let stage = Stage::new().await;
+    stage.insert([row("x", 1)]).await;
+    let uri = "mongodb://me:hunter2@db/tea";
+    for (args, code) in [
+        (&["show", uri][..], 1),
+        (&["publish", uri], 1),
+        (&["publish", uri, "--json"], 1),
+        (&["publish", "x", "--label", uri], 2),
+        (&["list", "--component", uri], 2),
+    ] {
+        let ran = run(stage.command(args)).await.ends_with(code);
+        let said = format!("{}{}", ran.out, ran.err);
+        assert!(
+            said.contains("db/tea") && !said.contains("hunter2"),
+            "{ran:?}"
+        );
+    }
 }

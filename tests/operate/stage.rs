@@ -5,7 +5,7 @@ use std::process::Stdio;
 use bson::{Bson, Document, doc};
 use mongodb::{Client, Collection, Database};
 use serde_json::Value;
-use tokio::process::Command;
+use tokio::process::{Child, Command};
 
 use crate::support::{servers, unique};
 
@@ -97,8 +97,11 @@ impl Stage {
     pub async fn group(&self, members: &[(&str, &[&str])]) {
         let bound = doc! { "_id": { "collection": self.outbox() }, "pumpedBy": format!("group {}", self.namespace) };
         let epoch = doc! { "number": 1_i64, "nonce": "x" };
+        let outbox = self.outbox();
         let member = |(id, routes): &(&str, &[&str])| {
-            doc! { "id": *id, "beat": 7_i64, "seen": epoch.clone(), "routes": routes.to_vec() }
+            let routes = routes.iter().map(|route| format!("{outbox}/{route}"));
+            let routes: Vec<String> = routes.collect();
+            doc! { "id": *id, "beat": 7_i64, "seen": epoch.clone(), "routes": routes }
         };
         let members: Vec<Document> = members.iter().map(member).collect();
         let group = doc! { "_id": &self.namespace, "protocol": 1, "epoch": epoch.clone(), "members": members };
@@ -111,16 +114,38 @@ impl Stage {
             .args(args)
             .env("TOA_OUTBOX_MONGODB", &self.mongodb)
             .env("TOA_OUTBOX_DATABASE", &self.namespace)
-            .env("TOA_OUTBOX_AMQP", &self.amqp)
             // So that replicas need not be watched for long.
             .env("TOA_ATOMICITY_INTERVAL", "300")
             .stdin(Stdio::null())
             .kill_on_drop(true);
+        if !self.amqp.is_empty() {
+            command.env("TOA_OUTBOX_AMQP", &self.amqp);
+        }
         command
     }
 
     pub async fn run(&self, args: &[&str]) -> Ran {
         run(self.command(args)).await
+    }
+
+    /// A replica: `toa-outbox run`, until it is dropped.
+    pub fn replica(&self, args: &[&str]) -> Child {
+        let mut command = self.command(&[&["run"], args].concat());
+        command.stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().unwrap()
+    }
+}
+
+/// Runs it with an output that nobody reads.
+pub async fn unread(mut command: Command) -> Ran {
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().await.unwrap();
+    Ran {
+        code: output.status.code(),
+        out: String::new(),
+        err: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
 }
 

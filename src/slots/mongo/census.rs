@@ -153,10 +153,10 @@ impl Group {
         }
     }
 
-    /// The member that owns a lane for some route.
-    pub(crate) fn owner(&self, lane: u8) -> Option<&Member> {
-        let mut members = self.members.iter().filter(|_| self.is_settled);
-        members.find(|member| member.lanes.contains(&lane))
+    /// The members that own a lane, each for a route of its own: they may know different ones.
+    pub(crate) fn owners(&self, lane: u8) -> impl Iterator<Item = &Member> {
+        let members = self.members.iter().filter(|_| self.is_settled);
+        members.filter(move |member| member.lanes.contains(&lane))
     }
 
     /// Every route that some member serves.
@@ -248,13 +248,14 @@ mod tests {
         let group = Group::of(Some(&before), &now, "");
         let alive: Vec<bool> = group.members.iter().map(|member| member.is_alive).collect();
         assert_eq!(alive, [true, false, true]);
-        assert_eq!(group.owner(1).map(|owner| owner.id.as_str()), Some("b"));
+        let owners: Vec<&str> = group.owners(1).map(|owner| owner.id.as_str()).collect();
+        assert_eq!(owners, ["b"]);
     }
 
     #[test]
     fn nobody_owns_a_lane_while_somebody_has_not_let_go() {
         let group = Group::of(None, &group(&[("a", 5, 2), ("b", 5, 1)]), "");
-        assert!(!group.is_settled && group.owner(0).is_none());
+        assert!(!group.is_settled && group.owners(0).next().is_none());
         assert_eq!(group.members[0].lanes.len(), 64);
     }
 
