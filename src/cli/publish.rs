@@ -112,8 +112,15 @@ impl Publish {
         let told = run.tell(self.dry_run);
         ended?;
         told?;
+        if stop.cut.is_cancelled() {
+            return Err(Failure::Because(
+                "interrupted; what was still on its way may arrive, and is not marked".into(),
+            ));
+        }
         if stop.asked.is_cancelled() {
-            return Err(Failure::Because("interrupted".into()));
+            return Err(Failure::Because(
+                "interrupted; what has left is marked".into(),
+            ));
         }
         match run.counts.failed + run.counts.missing {
             0 => Ok(()),

@@ -27,7 +27,7 @@ const ABREAST: usize = 8;
 ///
 /// Unpublished rows are counted one by one, by the index that pumps read by: a million take some seconds. Published
 /// ones are not: they are all the rows there are, by the server's statistics, less those. Replicas are watched for
-/// one and a half beats (TOA_ATOMICITY_INTERVAL). The broker is asked where --amqp or TOA_OUTBOX_AMQP says where it is.
+/// one and a half beats (TOA_ATOMICITY_INTERVAL); where they know different labels, a lane is that of several. The broker is asked where --amqp or TOA_OUTBOX_AMQP says where it is.
 #[derive(Args)]
 #[command(after_help = "Example:
   toa-outbox status --json | jq 'select(.oldestSeconds > 60)'")]
