@@ -176,7 +176,7 @@ impl Configuration {
         let client = Client::with_uri_str(uri).await;
         let client = client.map_err(|error| match error.kind.as_ref() {
             mongodb::error::ErrorKind::InvalidArgument { .. } => self.unusable(),
-            _ => Error::store("connecting", "the database", error),
+            _ => Error::store("opening connections", "MongoDB", error),
         })?;
         match &self.settings.database {
             Some(name) => Ok(client.database(name)),

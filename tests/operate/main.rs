@@ -8,5 +8,6 @@ mod help;
 mod init;
 mod look;
 mod publish;
+mod scan;
 mod stage;
 mod tail;
