@@ -237,12 +237,25 @@ fn what_holds_is_shown_with_its_origin_and_without_passwords() {
     assert_eq!(pots["encoding"], "msgpack");
     assert_eq!(pots["labels"].to_string(), r#"["created","sync","boiled"]"#);
 
+    let boiled = &pots["when"]["boiled"];
+    assert!(boiled.as_str().unwrap().contains(">= 100"), "{pots}");
+    assert_eq!(pots["origin"], "toa-outbox.toml line 10");
+    let consumed = ("TOA_EVENTS_TEA_POTS".into(), "created boiled".into());
+    given.env.push(consumed);
     given.args.clear();
     let text = String::from_utf8(config(directory.path(), &given).stdout).unwrap();
     assert!(
         text.contains("tea.pots") && text.contains("toa-outbox.toml line 4"),
         "{text}"
     );
+    for part in [
+        "created boiled ",
+        "environment: TOA_EVENTS_TEA_POTS",
+        "boiled: origin != null",
+        "boiled: {'id': state._id",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
     assert!(!text.contains("hunter2"), "{text}");
 }
 
