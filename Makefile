@@ -23,6 +23,7 @@ soak: ## the same in release mode, with the long runs
 lint: ## format, clippy, documentation, compose file
 	cargo fmt --check
 	cargo clippy --all-targets -- -D warnings
+	cargo check --no-default-features --all-targets
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
 	@if command -v docker-compose >/dev/null; then docker-compose config -q; fi
 

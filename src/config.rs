@@ -32,6 +32,7 @@ use given::Given;
 
 #[cfg(feature = "sidecar")]
 pub(crate) use self::{
+    component::Source,
     given::Given as Flag,
     key::{KEYS, Key},
     layers::{Origins, layers},

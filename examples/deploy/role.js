@@ -1,6 +1,6 @@
 // What the user of toa-outbox may do, and nothing else. In the database of the rows, as an administrator:
 //
-//   mongosh 'mongodb://admin@mongodb/tea?replicaSet=rs0&authSource=admin' role.js
+//   mongosh 'mongodb://admin@mongodb/tea?replicaSet=rs0&authSource=admin' --shell role.js
 //
 // and then, in that shell: db.createUser({ user: 'toa-outbox', pwd: passwordPrompt(), roles: ['toaOutbox'] })
 

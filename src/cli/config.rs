@@ -1,5 +1,7 @@
 //! `config`: what holds, and who said so.
 
+use std::collections::BTreeMap;
+
 use clap::Args;
 use serde_json::{Value, json};
 
@@ -8,14 +10,14 @@ use super::{
     options::{Configuration, Options},
     output::Output,
 };
-use crate::config::{KEYS, Key, masked};
+use crate::config::{KEYS, Key, Source, masked};
 
 /// Show the effective settings and where each came from.
 ///
 /// Connects to nothing. Passwords are not shown.
-///
-/// Example: toa-outbox config --config toa-outbox.toml --json
 #[derive(Args)]
+#[command(after_help = "Example:
+  toa-outbox config --config toa-outbox.toml --json")]
 pub(super) struct Config {}
 
 impl Config {
@@ -27,24 +29,56 @@ impl Config {
             return Ok(());
         }
         for key in shown() {
-            let value = configuration.value(key);
-            let origin = configuration.origin(key);
-            output.line(format_args!(
-                "{:<10} {:<40} {origin}",
-                key.name,
-                plain(&value)
-            ))?;
+            let (value, origin) = (configuration.value(key), configuration.origin(key));
+            setting(&mut output, key.name, &plain(&value), &origin)?;
         }
-        for component in &configuration.components {
-            output.line(format_args!("\n{}", component.id()))?;
+        for (variable, labels) in configuration.consumed() {
+            let origin = format!("environment: {variable}");
+            setting(&mut output, "consumed", &labels.join(" "), &origin)?;
+        }
+        let declared = configuration.components.iter();
+        for (component, source) in declared.zip(&configuration.sources) {
+            output.line(format_args!("\n{}  {}", component.id(), source.origin))?;
             let Value::Object(fields) = component.shown() else {
                 continue;
             };
             for (name, value) in fields {
                 output.line(format_args!("  {name:<10} {}", plain(&value)))?;
             }
+            for (kind, label, text) in source.texts() {
+                output.line(format_args!("  {kind:<10} {label}: {text}"))?;
+            }
         }
         Ok(())
+    }
+}
+
+fn setting(output: &mut Output, name: &str, value: &str, origin: &str) -> std::io::Result<()> {
+    output.line(format_args!("{name:<10} {value:<40} {origin}"))
+}
+
+impl Source {
+    /// Conditions and payloads, of which label and how they are written.
+    fn texts(&self) -> impl Iterator<Item = (&'static str, &str, &str)> {
+        self.labels.iter().flat_map(|label| {
+            let texts = [("when", &label.when), ("payload", &label.payload)];
+            texts
+                .into_iter()
+                .filter_map(|(kind, text)| Some((kind, label.name.as_str(), text.as_deref()?)))
+        })
+    }
+
+    /// What is shown of a component, and how it is written.
+    fn shown(&self, mut component: Value) -> Value {
+        component["origin"] = json!(self.origin);
+        for kind in ["when", "payload"] {
+            let texts = self.texts().filter(|(of, ..)| *of == kind);
+            component[kind] = texts
+                .map(|(_, label, text)| (label.to_owned(), json!(text)))
+                .collect::<serde_json::Map<_, _>>()
+                .into();
+        }
+        component
     }
 }
 
@@ -60,12 +94,18 @@ impl Configuration {
             (key.name.to_owned(), shown)
         };
         let settings: serde_json::Map<_, _> = shown().map(setting).collect();
-        let components = self.components.iter().map(|component| component.shown());
+        let components = self.components.iter().zip(&self.sources);
+        let components = components.map(|(component, source)| source.shown(component.shown()));
         json!({
             "settings": settings,
             "components": components.collect::<Vec<_>>(),
             "consumed": self.settings.events,
         })
+    }
+
+    /// The labels that something consumes, by the variable that says so.
+    fn consumed(&self) -> BTreeMap<&String, &Vec<String>> {
+        self.settings.events.iter().collect()
     }
 
     fn origin(&self, key: &Key) -> String {

@@ -11,7 +11,7 @@ use super::{
     argument,
     failure::Outcome,
     options::Options,
-    output::{Output, is_terminal, span, time},
+    output::{Output, columns, is_terminal, span, time},
     target::{Aim, Target},
 };
 use crate::{
@@ -208,10 +208,11 @@ impl<'a> Source<'a> {
 const HEADER: [&str; 5] = ["ID", "COMPONENT", "LANE", "STATE", "OWES"];
 
 /// In columns for people, between tabs for programs.
-fn line([id, component, lane, state, owes]: [String; 5]) -> String {
+fn line(cells: [String; 5]) -> String {
     match is_terminal() {
-        true => format!("{id:<36}  {component:<20}  {lane:>4}  {state:<34}  {owes}"),
-        false => [id, component, lane, state, owes].join("\t"),
+        // Rows are told as they come, so the widths are those that most of them need.
+        true => columns(&cells, &[36, 20, 4, 34, 0]),
+        false => cells.join("\t"),
     }
 }
 

@@ -7,7 +7,7 @@ use mongodb::{Client, Database, options::ConnectionString};
 
 use crate::{
     Amqp, Component, Error, Settings,
-    config::{self, Flag, Key, Log, Origins, masked},
+    config::{self, Flag, Key, Log, Origins, Source, masked},
 };
 
 const WHERE: &str = "Where the rows are, and where messages go";
@@ -91,6 +91,8 @@ pub(crate) struct Configuration {
     pub(crate) settings: Settings,
     /// Those declared; none: every outbox collection of the database is followed.
     pub(crate) components: Vec<Component>,
+    /// How each of them is written.
+    pub(super) sources: Vec<Source>,
     /// Where health and metrics are shown, if anywhere.
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) log: Log,
@@ -108,6 +110,7 @@ impl Options {
         let configuration = Configuration {
             settings: layers.settings,
             components: layers.components,
+            sources: layers.sources,
             listen: layers.sidecar.listen,
             log: layers.sidecar.log,
             log_level: layers.sidecar.log_level,
@@ -176,7 +179,7 @@ impl Configuration {
         let client = Client::with_uri_str(uri).await;
         let client = client.map_err(|error| match error.kind.as_ref() {
             mongodb::error::ErrorKind::InvalidArgument { .. } => self.unusable(),
-            _ => Error::store("connecting", "the database", error),
+            _ => Error::store("opening connections", "MongoDB", error),
         })?;
         match &self.settings.database {
             Some(name) => Ok(client.database(name)),

@@ -7,7 +7,6 @@ use std::{
 
 use anstream::AutoStream;
 use clap::builder::styling::{AnsiColor, Style};
-use comfy_table::{Table, presets};
 use serde::Serialize;
 
 /// Colours are taken out where there is no terminal, or it does not want them.
@@ -66,14 +65,26 @@ impl Output {
         header: &[&str],
         rows: impl IntoIterator<Item = Vec<String>>,
     ) -> io::Result<()> {
-        let mut table = Table::new();
-        table.load_style(match is_terminal() {
-            true => presets::UTF8_HORIZONTAL_ONLY,
-            false => presets::NOTHING,
-        });
-        table.set_header(header.to_vec()).add_rows(rows);
-        self.line(table.trim_fmt())
+        let header = header.iter().map(|&name| name.to_owned()).collect();
+        let lines: Vec<Vec<String>> = [header].into_iter().chain(rows).collect();
+        let width = |column| {
+            let cells = lines.iter().filter_map(|line| line.get(column));
+            cells.map(|cell: &String| cell.chars().count()).max()
+        };
+        let widths: Vec<usize> = (0..).map_while(width).collect();
+        lines
+            .iter()
+            .try_for_each(|line| self.line(columns(line, &widths)))
     }
+}
+
+/// Cells side by side, each at least as wide as its column.
+pub(super) fn columns(cells: &[String], widths: &[usize]) -> String {
+    let cells = cells.iter().zip(widths);
+    let cells: Vec<String> = cells
+        .map(|(cell, &width)| format!("{cell:<width$}"))
+        .collect();
+    cells.join("  ").trim_end().to_owned()
 }
 
 pub(super) fn is_terminal() -> bool {
@@ -107,6 +118,13 @@ pub(super) fn time(millis: i64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cells_stand_under_each_other() {
+        let cells = ["ü", "5", ""].map(str::to_owned);
+        assert_eq!(columns(&cells, &[3, 2, 4]), "ü    5");
+        assert_eq!(columns(&cells, &[0, 0, 0]), "ü  5");
+    }
 
     #[test]
     fn spans_have_two_units() {

@@ -9,10 +9,23 @@ use crate::{
     label::{Encoding, Label, cel},
 };
 
-/// A component, and where it is declared.
+/// A component, and how it is written.
 pub(super) struct Declared {
     pub(super) component: Component,
-    pub(super) origin: Cow<'static, str>,
+    pub(super) source: Source,
+}
+
+/// Where a component is declared, and the texts of what it computes.
+pub(crate) struct Source {
+    pub(crate) origin: Cow<'static, str>,
+    pub(crate) labels: Vec<Written>,
+}
+
+/// A label of the user's own, as it is written.
+pub(crate) struct Written {
+    pub(crate) name: String,
+    pub(crate) when: Option<String>,
+    pub(crate) payload: Option<String>,
 }
 
 type Make = fn() -> Label;
@@ -40,9 +53,10 @@ pub(super) fn component(section: &Section<'_>) -> Result<Declared> {
         "labels",
         "label",
     ])?;
+    let (own, written): (Vec<_>, Vec<_>) = own(section)?.into_iter().unzip();
     let mut component = Component::new(section.required("namespace")?, section.required("name")?)
         .labels(system(section)?)
-        .labels(own(section)?)
+        .labels(own)
         .encoding(encoding(section)?)
         .mandatory(section.switch("mandatory")?.unwrap_or_default());
     if let Some(name) = section.text("collection")? {
@@ -57,8 +71,11 @@ pub(super) fn component(section: &Section<'_>) -> Result<Declared> {
     for (name, value) in section.pairs("headers")? {
         component = component.header(name, value);
     }
-    let origin = section.origin("name");
-    Ok(Declared { component, origin })
+    let source = Source {
+        origin: section.origin("name"),
+        labels: written,
+    };
+    Ok(Declared { component, source })
 }
 
 /// What the component is called in errors, as far as it says so.
@@ -99,23 +116,28 @@ fn system(section: &Section<'_>) -> Result<Vec<Label>> {
     names.iter().map(label).collect()
 }
 
-fn own(section: &Section<'_>) -> Result<Vec<Label>> {
+fn own(section: &Section<'_>) -> Result<Vec<(Label, Written)>> {
     section.sections("label")?.iter().map(label).collect()
 }
 
 /// Reads one `[[component.label]]`.
-fn label(section: &Section<'_>) -> Result<Label> {
+fn label(section: &Section<'_>) -> Result<(Label, Written)> {
     let name = section.required("name")?;
     let section = section.about(format!("{}label {name}, ", section.what));
     section.refuse_strangers(["name", "when", "payload"])?;
+    let written = Written {
+        name: name.clone(),
+        when: section.text("when")?,
+        payload: section.text("payload")?,
+    };
     let mut label = Label::new(name);
-    if let Some(text) = section.text("when")? {
-        let condition = cel::condition(&text);
-        label = label.when(condition.map_err(|problem| section.fault("when", &text, problem))?);
+    if let Some(text) = &written.when {
+        let condition = cel::condition(text);
+        label = label.when(condition.map_err(|problem| section.fault("when", text, problem))?);
     }
-    if let Some(text) = section.text("payload")? {
-        let payload = cel::payload(&text);
-        label = label.payload(payload.map_err(|problem| section.fault("payload", &text, problem))?);
+    if let Some(text) = &written.payload {
+        let payload = cel::payload(text);
+        label = label.payload(payload.map_err(|problem| section.fault("payload", text, problem))?);
     }
-    Ok(label)
+    Ok((label, written))
 }

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     Settings,
-    component::Declared,
+    component::{Declared, Source},
     environment::{self, Environment},
     file::{self, File},
     given::Given,
@@ -25,6 +25,8 @@ pub(crate) struct Layers {
     pub(crate) settings: Settings,
     pub(crate) sidecar: Sidecar,
     pub(crate) components: Vec<Component>,
+    /// How each of them is written.
+    pub(crate) sources: Vec<Source>,
     /// The file that was read, if there was one.
     pub(crate) file: Option<String>,
     /// By name of the setting; whatever is not here has its default.
@@ -67,13 +69,14 @@ fn stack(flags: Vec<Given>, environment: Environment) -> Result<Layers> {
         },
         sidecar: Sidecar::default(),
         components: Vec::new(),
+        sources: Vec::new(),
         file: path,
         origins: Origins::new(),
     };
     for given in given.iter().chain(&environment.given).chain(&flags) {
         layers.take(given)?;
     }
-    layers.components = checked(components, &layers.settings)?;
+    (layers.components, layers.sources) = checked(components, &layers.settings)?;
     Ok(layers)
 }
 
@@ -92,13 +95,13 @@ impl Layers {
 }
 
 /// Each by itself, and beside the others.
-fn checked(declared: Vec<Declared>, settings: &Settings) -> Result<Vec<Component>> {
+fn checked(declared: Vec<Declared>, settings: &Settings) -> Result<(Vec<Component>, Vec<Source>)> {
     let mut ids = HashSet::new();
     let mut collections = HashSet::new();
-    for Declared { component, origin } in &declared {
+    for Declared { component, source } in &declared {
         let refuse = |problem: String| Error::Component {
             component: component.id(),
-            problem: format!("{problem} ({origin})"),
+            problem: format!("{problem} ({})", source.origin),
         };
         if !ids.insert(component.id()) {
             return Err(refuse("it is declared twice; keep one of the two".into()));
@@ -115,6 +118,6 @@ fn checked(declared: Vec<Declared>, settings: &Settings) -> Result<Vec<Component
             routes => routes?,
         };
     }
-    let component = |declared: Declared| declared.component;
-    Ok(declared.into_iter().map(component).collect())
+    let parts = |declared: Declared| (declared.component, declared.source);
+    Ok(declared.into_iter().map(parts).unzip())
 }

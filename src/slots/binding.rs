@@ -144,15 +144,17 @@ impl Binding {
             // Whoever may not write here cannot be told of others either.
             Err(error) if code(&error) == Some(UNAUTHORIZED) => {
                 self.report(&format!(
-                    "not allowed to write to {}, so nobody notices replicas that are set up in another way: {error}",
+                    "not allowed to write to {}, so nobody notices replicas that are set up in another way: {}",
                     self.slots.namespace(),
+                    error.kind,
                 ));
                 true
             }
             Err(error) => {
                 self.report(&format!(
-                    "asking {} who pumps: {error}",
-                    self.slots.namespace()
+                    "asking {} who pumps: {}",
+                    self.slots.namespace(),
+                    error.kind
                 ));
                 false
             }

@@ -5,6 +5,7 @@ mod support;
 
 mod broker;
 mod culprit;
+#[cfg(feature = "sidecar")]
 mod init;
 mod link;
 mod load;

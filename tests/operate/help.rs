@@ -13,6 +13,8 @@ async fn every_command_has_an_example_and_the_exit_codes_are_told() {
     let help = toa_outbox(&["--help"]).await.ends_with(0);
     assert!(help.out.contains("Exit codes:"), "{help:?}");
     for command in [
+        "run",
+        "config",
         "init",
         "check",
         "status",
@@ -26,8 +28,12 @@ async fn every_command_has_an_example_and_the_exit_codes_are_told() {
             help.out.contains(&format!("\n  {command} ")),
             "{command}: {help:?}"
         );
-        let help = toa_outbox(&[command, "--help"]).await.ends_with(0);
-        assert!(help.out.contains("Example:\n  toa-outbox"), "{help:?}");
+        for asking in ["-h", "--help"] {
+            let help = toa_outbox(&[command, asking]).await.ends_with(0);
+            let one = help.out.contains("Example:\n  toa-outbox");
+            let some = help.out.contains("Examples:\n  toa-outbox");
+            assert!(one || some, "{help:?}");
+        }
     }
 }
 

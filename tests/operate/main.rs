@@ -9,6 +9,7 @@ mod help;
 mod init;
 mod look;
 mod publish;
+mod scan;
 mod stage;
 mod tail;
 mod unread;

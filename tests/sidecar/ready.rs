@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::{
     process::{PATIENCE, Sidecar},
-    support::{Admin, Checker, Rabbit, eventually, servers},
+    support::{Admin, Checker, Rabbit, ReplicaSet, eventually, servers},
     town::Town,
 };
 
@@ -142,4 +142,39 @@ async fn an_exchange_that_cannot_be_used_delays_no_other() {
     late.wait_for(100, PATIENCE).await;
     bad.settled().await;
     assert!(sidecar.stop().await.success());
+}
+
+/// What to alert on has to be there, and to grow, whatever is broken: no index, no broker, and then no database.
+#[tokio::test]
+async fn how_long_rows_wait_is_told_without_an_index_and_without_mongodb() {
+    let mongo = ReplicaSet::start(1).await;
+    let town = Town::on(&mongo, "amqp://127.0.0.1:1").await;
+    town.write(3).await;
+    let mut settings = town.settings();
+    settings.push(("LISTEN", "127.0.0.1:0".into()));
+    settings.push(("ENSURE", "0".into()));
+    let sidecar = Sidecar::start(&settings);
+    eventually(PATIENCE, "three rows wait", async || {
+        let waits = metric(&sidecar, "toa_outbox_unpublished_rows{").await;
+        waits == Some(3.0)
+    })
+    .await;
+    let age = async || metric(&sidecar, "toa_outbox_oldest_unpublished_seconds{").await;
+    eventually(PATIENCE, "for some time", async || {
+        age().await.is_some_and(|age| age > 1.0)
+    })
+    .await;
+    mongo.pause(0);
+    let before = age().await.unwrap();
+    eventually(PATIENCE, "and for longer and longer", async || {
+        age().await.is_some_and(|age| age > before + 15.0)
+    })
+    .await;
+    mongo.resume(0);
+}
+
+async fn metric(sidecar: &Sidecar, name: &str) -> Option<f64> {
+    let (_, metrics) = sidecar.get("/metrics").await;
+    let line = metrics.lines().find(|line| line.starts_with(name))?;
+    line.rsplit_once(' ')?.1.parse().ok()
 }

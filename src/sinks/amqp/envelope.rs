@@ -42,7 +42,7 @@ impl Envelope {
         let short = |what: &str, text: &str| {
             ShortString::try_new(text).map_err(|_| {
                 format!(
-                    "{what} is {} bytes long, AMQP carries at most 255",
+                    "{what} is {} bytes long, AMQP carries at most 255; shorten it, or delete the row",
                     text.len()
                 )
             })

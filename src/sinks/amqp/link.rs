@@ -94,7 +94,7 @@ impl Node {
 /// Why there is no connection.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoLink {
-    #[error("no answer within {} s: is this an AMQP port, and one that speaks TLS if the scheme is amqps?", CONNECT_TIMEOUT.as_secs())]
+    #[error("no answer within {} s: check the port in TOA_OUTBOX_AMQP: it has to speak AMQP and, if the scheme is amqps, TLS", CONNECT_TIMEOUT.as_secs())]
     Silent,
     #[error(
         "what answers speaks neither AMQP nor, if the scheme is amqps, TLS: {0}; check the port in TOA_OUTBOX_AMQP: amqp has 5672 and amqps 5671 by default"

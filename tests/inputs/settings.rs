@@ -1,5 +1,4 @@
-//! What people get wrong in settings, and what the program says: one line that names the thing and the remedy,
-//! exit code 2, and never a password. A row of a table: what was given `=>` what is said, part by part.
+//! What is wrong with settings, which nobody needs a server to find out.
 
 use std::{
     path::Path,
@@ -222,7 +221,7 @@ fn what_holds_is_shown_with_its_origin_and_without_passwords() {
         ],
         args: ["--json", "--inflight", "8"].map(str::to_owned).into(),
     };
-    let text = String::from_utf8(run(directory.path(), &given).stdout).unwrap();
+    let text = String::from_utf8(config(directory.path(), &given).stdout).unwrap();
     assert!(!text.contains("hunter2"), "{text}");
     let shown: serde_json::Value = serde_json::from_str(&text).unwrap();
     for row in SHOWN.trim().lines() {
@@ -238,12 +237,25 @@ fn what_holds_is_shown_with_its_origin_and_without_passwords() {
     assert_eq!(pots["encoding"], "msgpack");
     assert_eq!(pots["labels"].to_string(), r#"["created","sync","boiled"]"#);
 
+    let boiled = &pots["when"]["boiled"];
+    assert!(boiled.as_str().unwrap().contains(">= 100"), "{pots}");
+    assert_eq!(pots["origin"], "toa-outbox.toml line 10");
+    let consumed = ("TOA_EVENTS_TEA_POTS".into(), "created boiled".into());
+    given.env.push(consumed);
     given.args.clear();
-    let text = String::from_utf8(run(directory.path(), &given).stdout).unwrap();
+    let text = String::from_utf8(config(directory.path(), &given).stdout).unwrap();
     assert!(
         text.contains("tea.pots") && text.contains("toa-outbox.toml line 4"),
         "{text}"
     );
+    for part in [
+        "created boiled ",
+        "environment: TOA_EVENTS_TEA_POTS",
+        "boiled: origin != null",
+        "boiled: {'id': state._id",
+    ] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
     assert!(!text.contains("hunter2"), "{text}");
 }
 
@@ -267,7 +279,7 @@ fn secrets_come_from_files_and_layers_lie_over_each_other() {
             .map(str::to_owned)
             .into(),
     };
-    let text = String::from_utf8(run(directory.path(), &given).stdout).unwrap();
+    let text = String::from_utf8(config(directory.path(), &given).stdout).unwrap();
     let shown: serde_json::Value = serde_json::from_str(&text).unwrap();
     let settings = &shown["settings"];
     assert_eq!(settings["mongodb"]["value"], "mongodb://…@mounted/tea");
@@ -332,7 +344,7 @@ fn fault(given: &Given, says: &str) -> Option<String> {
     std::fs::write(directory.path().join("secret"), "mongodb://me:hunter2@/").unwrap();
     std::fs::write(directory.path().join("empty"), "\n").unwrap();
     std::fs::create_dir(directory.path().join("folder")).unwrap();
-    let output = run(directory.path(), given);
+    let output = config(directory.path(), given);
     let line = String::from_utf8_lossy(&output.stderr);
     let shown = line.to_string() + &String::from_utf8_lossy(&output.stdout);
     let missing = says.split(" | ").find(|part| !line.contains(part));
@@ -350,7 +362,7 @@ fn fault(given: &Given, says: &str) -> Option<String> {
     Some(format!("{problem}: {shown}"))
 }
 
-fn run(directory: &Path, given: &Given) -> Output {
+fn config(directory: &Path, given: &Given) -> Output {
     if !given.file.is_empty() {
         std::fs::write(directory.join("toa-outbox.toml"), &given.file).unwrap();
     }
