@@ -1,5 +1,6 @@
 //! `publish`: sends rows again, whoever has sent them before.
 
+mod broker;
 mod marks;
 mod run;
 mod sending;
@@ -15,17 +16,17 @@ use mongodb::Database;
 
 use super::{
     argument::{self, refuse},
-    failure::{Failure, Outcome, say},
+    failure::{Failure, Outcome},
     options::{Configuration, Options},
     output::Output,
     target::{Aim, Target},
 };
 use crate::{
-    Amqp, Error, Settings,
-    sinks::amqp::{Broker, Survey},
+    Amqp, Error,
     slots::Census,
     store::inspect::{self, Kind, Wanted},
 };
+use broker::{connected, watch};
 use run::{Counts, Run};
 use sending::Sending;
 use stop::Stop;
@@ -228,47 +229,5 @@ impl Publish {
         );
         bar.enable_steady_tick(TICK);
         bar
-    }
-}
-
-/// The sink, once it is connected; why it is not, when it takes too long.
-async fn connected(settings: &Settings) -> Result<Amqp, Failure> {
-    let sink = Amqp::start(settings)?;
-    if tokio::time::timeout(PATIENCE, sink.up()).await.is_ok() {
-        return Ok(sink);
-    }
-    let nodes = Survey::each(settings).await?;
-    let reasons = nodes.into_iter().map(|(address, survey)| match survey {
-        Ok(_) => format!("{address}: slow to answer, try again"),
-        Err(reason) => format!("{address}: {reason}"),
-    });
-    let reasons: Vec<String> = reasons.collect();
-    Err(Failure::Because(format!(
-        "cannot connect to the broker; {}",
-        reasons.join("; ")
-    )))
-}
-
-/// Tells of a broker that takes nothing, for as long as there is something to send.
-async fn watch(sink: Option<&Amqp>, bar: &ProgressBar) {
-    let Some(sink) = sink else {
-        return std::future::pending().await;
-    };
-    let mut state = sink.state();
-    loop {
-        let trouble = match &*state.borrow_and_update() {
-            Broker::Up => String::new(),
-            Broker::Blocked { reason } => {
-                format!("the broker blocks publications ({reason}): waiting")
-            }
-            Broker::Away { reason, .. } => format!("the broker is away ({reason}): waiting"),
-        };
-        if !trouble.is_empty() {
-            bar.suspend(|| say(&trouble));
-        }
-        bar.set_message(trouble);
-        if state.changed().await.is_err() {
-            return std::future::pending().await;
-        }
     }
 }
