@@ -7,7 +7,6 @@ use mongodb::{Client, Database};
 use tokio::process::Command;
 
 use crate::{
-    process::Sidecar,
     support::{ReplicaSet, servers},
     town::Town,
 };
