@@ -239,7 +239,7 @@ fn what_holds_is_shown_with_its_origin_and_without_passwords() {
 
     let boiled = &pots["when"]["boiled"];
     assert!(boiled.as_str().unwrap().contains(">= 100"), "{pots}");
-    assert_eq!(pots["origin"], "toa-outbox.toml line 10");
+    assert_eq!(pots["origin"], "toa-outbox.toml line 11");
     let consumed = ("TOA_EVENTS_TEA_POTS".into(), "created boiled".into());
     given.env.push(consumed);
     given.args.clear();
