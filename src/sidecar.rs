@@ -4,7 +4,7 @@
 //! among the sidecars of that database, one connection to the broker, and for each component loops of its own.
 
 use std::{
-    collections::HashMap,
+    collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
@@ -12,10 +12,7 @@ use std::{
 use bson::Bson;
 use futures::{StreamExt, stream};
 use mongodb::Database;
-use tokio::{
-    sync::Notify,
-    time::{Instant, MissedTickBehavior},
-};
+use tokio::{sync::Notify, time::Instant};
 
 use crate::{
     component::Component,
@@ -103,13 +100,16 @@ impl Sidecar {
     /// Takes up collections as they appear. Ends only by being dropped.
     pub(crate) async fn run(&self) {
         let mut reports = Reports::default();
-        let mut tick = tokio::time::interval(self.settings.interval.max(PACE));
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             let early = Instant::now() + PACE;
+            // Where nothing is followed there is no tail either, to tell of the first.
+            let late = match self.relay.lines().count() {
+                0 => early,
+                _ => early.max(Instant::now() + self.settings.interval),
+            };
             tokio::select! {
-                _ = tick.tick() => {}
-                () = self.told(early) => tick.reset(),
+                () = tokio::time::sleep_until(late) => {}
+                () = self.told(early) => {}
             }
             for problem in self.once().await {
                 reports.first(&problem, |times| tracing::error!(times, "{problem}"));
@@ -230,9 +230,27 @@ impl Sidecar {
             .collect();
         let (count, names) = (names.len(), names.join(" "));
         tracing::info!(count, "follows outbox collections: {names}");
+        self.compare(&prepared);
         let lines = self.relay.take_up(prepared).await;
         if self.is_watched {
             lines.iter().for_each(|line| self.relay.watch(line));
+        }
+    }
+
+    /// Says where two collections go by one name.
+    fn compare(&self, prepared: &[(Store, Arc<Routes>)]) {
+        let lines = self.relay.lines().all();
+        let mut names: HashSet<&str> = lines.iter().map(|line| line.routes.component()).collect();
+        for (store, routes) in prepared {
+            let component = routes.component();
+            if !names.insert(component) {
+                tracing::warn!(
+                    collection = store.collection(),
+                    component,
+                    "another collection is of this component too, and their messages go to the same exchanges; declare them \
+                     as [[component]] to give each a name"
+                );
+            }
         }
     }
 

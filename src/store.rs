@@ -153,7 +153,10 @@ impl Store {
             .rows
             .update_many(
                 doc! { "_id": { "$in": ids }, "published": false },
-                vec![doc! { "$set": { "pending": { "$toLong": "$$NOW" } } }],
+                // One that is due keeps the moment since when it has been.
+                vec![
+                    doc! { "$set": { "pending": { "$min": ["$pending", { "$toLong": "$$NOW" }] } } },
+                ],
             )
             .hint(Hint::Keys(doc! { "_id": 1 }))
             .write_concern(WriteConcern::majority())

@@ -17,8 +17,12 @@ impl Completions {
     pub(super) fn run(&self) -> Outcome {
         let mut script = Vec::new();
         clap_complete::generate(self.shell, &mut Cli::command(), "toa-outbox", &mut script);
+        // For bash it calls the commands of a program with a hyphen in its name by two names, one where they are set and
+        // another where they are looked up (clap-rs/clap#6421).
+        let script = String::from_utf8_lossy(&script);
+        let script = script.replace("toa__subcmd__outbox", "toa__outbox");
         let mut output = Output::new(false);
-        output.bytes(&script)?;
+        output.bytes(script.as_bytes())?;
         Ok(output.flush()?)
     }
 }

@@ -86,6 +86,8 @@ async fn work(
         connected = connected => connected?,
         () = signals.next() => return Ok(()),
     };
+    let (version, name) = (env!("CARGO_PKG_VERSION"), database.name());
+    tracing::info!(version, database = name, "toa-outbox");
     let over = CancellationToken::new();
     let _last = over.clone().drop_guard();
     let asking = pulse(database.clone(), health.clone(), over);

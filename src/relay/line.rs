@@ -220,7 +220,7 @@ impl Lines {
         self.lock().lines.clone()
     }
 
-    pub(super) fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.lock().lines.len()
     }
 

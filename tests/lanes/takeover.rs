@@ -43,7 +43,7 @@ async fn rows_are_shared_without_a_duplicate() {
 }
 
 async fn a_killed_replica_repeats_at_most_what_it_had_in_flight() {
-    let stage = Stage::shared().await;
+    let stage = Stage::shared().await.unhurried();
     let consumer = stage.consume().await;
     let mut crew = stage.start(3);
     stage.whole(&crew).await;
@@ -52,8 +52,8 @@ async fn a_killed_replica_repeats_at_most_what_it_had_in_flight() {
     crew[0].kill().await;
     let repeated = stage.all_arrive(&consumer).await.len();
     println!("killed while draining: {repeated} of 20 000 repeated");
-    // In flight, and confirmed but waiting for the marker.
-    assert!(repeated <= 2 * IN_FLIGHT, "{repeated}");
+    // In flight, and confirmed: in the update that is under way, and waiting for the next.
+    assert!(repeated <= 3 * IN_FLIGHT, "{repeated}");
     stage.whole_of(&crew, 2).await;
     assert_one_owner(&crew);
 }

@@ -68,3 +68,15 @@ async fn wrong_arguments_are_named() {
         assert!(ran.err.contains(text), "{args:?}: {ran:?}");
     }
 }
+
+#[tokio::test]
+async fn bash_completes_the_options_of_a_command() {
+    let script = toa_outbox(&["completions", "bash"]).await.ends_with(0).out;
+    let asked = "COMP_WORDS=(toa-outbox list --ol) COMP_CWORD=2\n_toa__outbox toa-outbox --ol list\necho \"${COMPREPLY[@]}\"";
+    let bash = tokio::process::Command::new("bash")
+        .arg("-c")
+        .arg(format!("{script}\n{asked}"))
+        .output();
+    let completed = String::from_utf8(bash.await.unwrap().stdout).unwrap();
+    assert_eq!(completed.trim(), "--older-than");
+}

@@ -10,6 +10,9 @@ use crate::{
     store::{inspect::MOST_COUNTED, survey::Lack},
 };
 
+/// For how long a row may wait before that is worth a word.
+const LONG: Duration = Duration::from_secs(60);
+
 pub(super) async fn look(
     aim: &Aim,
     retention: Duration,
@@ -23,6 +26,7 @@ pub(super) async fn look(
         let is_there = !lacks.contains(&Lack::Collection);
         lacking(&lacks, &name, &aim.component.rows(), findings);
         if is_there {
+            overdue(aim, findings).await?;
             unreadable(aim, findings).await?;
             strangers(aim, group, findings).await?;
         }
@@ -48,6 +52,24 @@ fn lacking(lacks: &[Lack], name: &str, collection: &str, findings: &mut Findings
             false => findings.warn(name, lack.to_string(), remedy),
         }
     }
+}
+
+/// Rows that should have left long ago.
+async fn overdue(aim: &Aim, findings: &mut Findings) -> Result<(), Error> {
+    let waiting = aim.store.waiting().await?;
+    let age = waiting.age(Duration::ZERO);
+    if age > LONG {
+        findings.warn(
+            &aim.store.name(),
+            format!(
+                "{} rows wait, the oldest for {} s",
+                waiting.rows,
+                age.as_secs()
+            ),
+            "toa-outbox list names them, and toa-outbox show ID says what becomes of one",
+        );
+    }
+    Ok(())
 }
 
 async fn unreadable(aim: &Aim, findings: &mut Findings) -> Result<(), Error> {
