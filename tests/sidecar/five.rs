@@ -47,6 +47,9 @@ async fn sidecar_in_five_minutes() {
         .env("UP_FOLDER", folder.path().join("up"))
         .env("UP_MONGODB_PORT", first.to_string())
         .env("UP_RABBITMQ_PORT", (first + 1).to_string())
+        // Within a make of ours, that of the README would say which folder it is in, on standard output.
+        .env_remove("MAKEFLAGS")
+        .env_remove("MAKELEVEL")
         .stdin(Stdio::null())
         .kill_on_drop(true)
         .output()
