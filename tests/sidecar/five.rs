@@ -31,7 +31,7 @@ fn script() -> String {
         "set -eu\n\
          export PATH={folder}:$PATH\n\
          ln -s {project}/{{Makefile,examples,tests,.servers}} .\n\
-         trap 'kill %1; wait %1; make down' EXIT\n\
+         trap 'set +e; kill %1; wait %1; make down' EXIT\n\
          {commands}"
     )
 }
