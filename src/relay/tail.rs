@@ -205,22 +205,26 @@ impl Known {
 #[derive(Default)]
 struct Fences {
     standing: Option<Timestamp>,
-    set: Option<Instant>,
+    /// When it was last looked whether there is reason for one.
+    looked: Option<Instant>,
 }
 
 impl Fences {
-    /// Sets one where something is marked and none stands.
+    /// Sets one where something is marked and none stands. It is not looked for with every row: that takes the lock of
+    /// each ledger.
     async fn set(&mut self, database: &Database, lines: &Known) -> Result<()> {
-        let is_soon = self.set.is_some_and(|set| set.elapsed() < BETWEEN_FENCES);
+        let is_soon = self
+            .looked
+            .is_some_and(|looked| looked.elapsed() < BETWEEN_FENCES);
         if self.standing.is_some() || is_soon {
             return Ok(());
         }
+        self.looked = Some(Instant::now());
         let mut any = false;
         lines.all.iter().for_each(|line| any |= line.ledger.fence());
         if any {
             // Asked after the ledgers were parted, so that it comes after all of the one side.
             self.standing = Some(fence(database).await?);
-            self.set = Some(Instant::now());
         }
         Ok(())
     }
