@@ -17,7 +17,7 @@ use tokio::{sync::Notify, time::Instant};
 use crate::{
     component::Component,
     config::Settings,
-    error::{Error, Result, UNAUTHORIZED, code},
+    error::{Error, Result},
     health::{Health, Share},
     relay::{Relay, ledger::Left},
     report::Reports,
@@ -28,6 +28,7 @@ use crate::{
         Found, Store,
         feed::{Collections, Feed, Scope},
         found,
+        rights::{Right, Rights},
         server::Hello,
     },
 };
@@ -74,8 +75,8 @@ impl Sidecar {
         is_watched: bool,
     ) -> Result<Self> {
         settings.check("settings")?;
-        check(database, &settings).await?;
         let all = declared.is_empty();
+        check(database, &settings, all).await?;
         let seat = Seat::of_database(&settings, seats);
         let sidecar = Self {
             database: database.clone(),
@@ -269,6 +270,7 @@ impl Sidecar {
         if self.settings.ensure {
             store.ensure(self.settings.retention).await?;
         }
+        may(&self.database, Right::to_publish(&component.rows())).await?;
         Ok(Some((store, Arc::new(routes))))
     }
 
@@ -279,30 +281,53 @@ impl Sidecar {
 }
 
 /// Finds out at the start what would fail later.
-async fn check(database: &Database, settings: &Settings) -> Result<()> {
+async fn check(database: &Database, settings: &Settings, all: bool) -> Result<()> {
     if !Hello::ask(database).await?.is_transactional() {
-        return Err(Error::Unfit {
-            database: database.name().to_owned(),
-            problem: STANDALONE.into(),
-        });
+        return Err(unfit(database, STANDALONE));
     }
+    let discover = Right::to_discover().filter(|_| all);
+    may(database, Right::to_share().chain(discover)).await?;
     if settings.defer {
         return Ok(());
+    }
+    if let Some(lacking) = lacking(database, Right::to_follow()).await? {
+        let instead = "or set TOA_OUTBOX_DEFER=1 to do with the pump alone";
+        return Err(unfit(database, format!("{lacking}, {instead}")));
     }
     let nothing = Scope {
         lanes: Vec::new(),
         collections: Collections::All,
     };
-    match Feed::open(database, &nothing).await {
-        Ok(_) => Ok(()),
-        Err(Error::Store { source, .. }) if code(&source) == Some(UNAUTHORIZED) => {
-            Err(Error::Unfit {
-                database: database.name().to_owned(),
-                problem: format!(
-                    "the user lacks the privileges changeStream and find on the database, which the tail needs ({source}); grant them, or set TOA_OUTBOX_DEFER=1 to do with the pump alone"
-                ),
-            })
-        }
-        Err(error) => Err(error),
+    Feed::open(database, &nothing).await.map(drop)
+}
+
+/// Refuses a user who lacks any of `rights`.
+async fn may(database: &Database, rights: impl Iterator<Item = Right>) -> Result<()> {
+    match lacking(database, rights).await? {
+        Some(lacking) => Err(unfit(database, lacking)),
+        None => Ok(()),
+    }
+}
+
+/// What the user lacks of `rights`, as far as the server tells, and how to grant it.
+async fn lacking(
+    database: &Database,
+    rights: impl Iterator<Item = Right>,
+) -> Result<Option<String>> {
+    let missing = match Rights::ask(database).await? {
+        Some(had) => had.missing(rights),
+        None => Vec::new(),
+    };
+    let missing: Vec<String> = missing
+        .iter()
+        .map(|lack| format!("{lack}; {}", lack.remedy()))
+        .collect();
+    Ok((!missing.is_empty()).then(|| missing.join(", ")))
+}
+
+fn unfit(database: &Database, problem: impl Into<String>) -> Error {
+    Error::Unfit {
+        database: database.name().to_owned(),
+        problem: problem.into(),
     }
 }

@@ -1,11 +1,17 @@
 //! What the user of a connection may do, by what the server says of it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
 use bson::{Bson, Document, doc};
 use mongodb::Database;
 
-use crate::error::{Error, Result, UNAUTHORIZED, code};
+use crate::{
+    error::{Error, Result, UNAUTHORIZED, code},
+    slots,
+};
 
 /// The privileges of one user.
 #[derive(Debug)]
@@ -21,7 +27,61 @@ pub(crate) struct Right {
     pub(crate) action: &'static str,
 }
 
+/// What a user may not do on one collection; on the database where that is empty.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Lack {
+    database: String,
+    pub(crate) collection: String,
+    actions: BTreeSet<&'static str>,
+}
+
+impl fmt::Display for Lack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let actions: Vec<&str> = self.actions.iter().copied().collect();
+        write!(f, "this user lacks {} on ", actions.join(", "))?;
+        match self.collection.as_str() {
+            "" => write!(f, "the database {}", self.database),
+            name => write!(f, "{}.{name}", self.database),
+        }
+    }
+}
+
+impl Lack {
+    /// What an administrator runs.
+    pub(crate) fn remedy(&self) -> String {
+        let Self {
+            database,
+            collection,
+            actions,
+        } = self;
+        format!(
+            "grant it: db.grantPrivilegesToRole(ROLE, [{{ resource: {{ db: {database:?}, collection: {collection:?} }}, \
+             actions: {actions:?} }}])"
+        )
+    }
+}
+
 impl Right {
+    /// What reading the change stream of the database takes.
+    pub(crate) fn to_follow() -> impl Iterator<Item = Self> {
+        Self::all("", &["find", "changeStream"])
+    }
+
+    /// What finding the outbox collections of the database takes.
+    pub(crate) fn to_discover() -> impl Iterator<Item = Self> {
+        Self::all("", &["listCollections"])
+    }
+
+    /// What reading and marking the rows of a collection takes.
+    pub(crate) fn to_publish(rows: &str) -> impl Iterator<Item = Self> {
+        Self::all(rows, &["find", "update"])
+    }
+
+    /// What agreeing with other replicas takes.
+    pub(crate) fn to_share() -> impl Iterator<Item = Self> {
+        Self::all(slots::COLLECTION, &["find", "insert", "update"])
+    }
+
     pub(crate) fn all<'a>(
         collection: &'a str,
         actions: &'a [&'static str],
@@ -70,18 +130,20 @@ impl Rights {
     }
 
     /// Those of `wanted` that the user does not have, by collection.
-    pub(crate) fn missing(
-        &self,
-        wanted: impl IntoIterator<Item = Right>,
-    ) -> BTreeMap<String, BTreeSet<&'static str>> {
-        let mut missing: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    pub(crate) fn missing(&self, wanted: impl IntoIterator<Item = Right>) -> Vec<Lack> {
+        let mut missing: BTreeMap<String, BTreeSet<_>> = BTreeMap::new();
         for right in wanted.into_iter().filter(|right| !self.has(right)) {
             missing
                 .entry(right.collection)
                 .or_default()
                 .insert(right.action);
         }
-        missing
+        let lack = |(collection, actions)| Lack {
+            database: self.database.clone(),
+            collection,
+            actions,
+        };
+        missing.into_iter().map(lack).collect()
     }
 
     fn has(&self, right: &Right) -> bool {
@@ -131,12 +193,14 @@ mod tests {
     fn what_is_missing_is_named_by_collection() {
         let rights = rights(doc! { "db": "tea", "collection": "pots" }, &["find"]);
         let wanted = Right::all("pots", &["find", "update"]).chain(Right::all("", &["find"]));
-        let missing = rights.missing(wanted);
-        assert_eq!(missing["pots"], ["update"].into());
+        let missing: Vec<String> = rights.missing(wanted).iter().map(Lack::to_string).collect();
         assert_eq!(
-            missing[""],
-            ["find"].into(),
-            "the whole database is more than one collection"
+            missing,
+            [
+                // The whole database is more than one collection.
+                "this user lacks find on the database tea",
+                "this user lacks update on tea.pots"
+            ]
         );
     }
 

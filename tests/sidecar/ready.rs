@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::{
     process::{PATIENCE, Sidecar},
-    support::{Admin, Checker, Rabbit, ReplicaSet, eventually, servers},
+    support::{Admin, Cable, Checker, Rabbit, ReplicaSet, eventually, servers},
     town::Town,
 };
 
@@ -109,6 +109,68 @@ async fn a_blocked_broker_is_told_and_costs_no_memory() {
 }
 
 /// CASE 27.
+#[tokio::test]
+async fn an_exchange_deleted_while_others_are_in_flight_delays_no_other() {
+    let (mongo, rabbit) = (&servers().await.mongo, Rabbit::start().await);
+    let cable = Cable::to(rabbit.port()).await;
+    let through = format!("amqp://guest:guest@127.0.0.1:{}/%2f", cable.port());
+    let good = Town::on(mongo, &through).await;
+    // Of one database, so that one sidecar follows both.
+    let bad = Town {
+        database: good.database.clone(),
+        mongodb: good.mongodb.clone(),
+        ..Town::on(mongo, &through).await
+    };
+    let exchange = bad.exchange("created");
+    bad.write(1).await;
+    good.write(1).await;
+    let consumer = good.consumer_of(&rabbit.uri()).await;
+    let sidecar = start(&good);
+    consumer.wait_for(1, PATIENCE).await;
+    for town in [&good, &bad] {
+        town.settled().await;
+    }
+
+    cable.swallow_back();
+    good.write(100).await;
+    consumer.wait_for(101, PATIENCE).await;
+    assert_eq!(good.unpublished().await, 100, "in flight");
+    Admin::of(&rabbit.uri()).await.delete(&exchange).await;
+    let begun = Instant::now();
+    bad.write(20).await;
+    good.write(100).await;
+    cable.release();
+    consumer.wait_for(201, Duration::from_secs(10)).await;
+    good.settled().await;
+    // Several sweeps find the bad ones again meanwhile.
+    for round in 1..=10 {
+        good.write(10).await;
+        let sent = 201 + round * 10;
+        consumer.wait_for(sent, Duration::from_secs(10)).await;
+    }
+    assert_eq!(bad.unpublished().await, 20, "wait");
+    eventually(PATIENCE, "it is said what they wait for", async || {
+        sidecar
+            .said(&exchange)
+            .iter()
+            .any(|line| line.contains("NOT_FOUND"))
+    })
+    .await;
+
+    let late = Checker::bind(&rabbit.uri(), &exchange).await;
+    late.wait_for(20, PATIENCE).await;
+    bad.settled().await;
+    // One of each kind a second: what everything goes on, and what suspects go on.
+    let (closed, allowed) = (rabbit.missed(&exchange), 2 + 2 * begun.elapsed().as_secs());
+    assert!(
+        closed > 0 && closed as u64 <= allowed,
+        "{closed} in {:?}",
+        begun.elapsed()
+    );
+    assert!(sidecar.stop().await.success());
+}
+
+/// CASE 27, and a kind of bad that is there from the start.
 #[tokio::test]
 async fn an_exchange_that_cannot_be_used_delays_no_other() {
     let (mongo, rabbit) = (&servers().await.mongo, Rabbit::start().await);

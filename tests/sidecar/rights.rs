@@ -104,32 +104,77 @@ async fn a_user_with_just_the_role_runs_it() {
 async fn a_user_that_lacks_a_privilege_is_told_which() {
     let guarded = Guarded::start().await;
     guarded.make_role().await;
-    for lacking in ["changeStream", "listCollections"] {
-        guarded.role_without(lacking).await;
-        guarded.user(lacking, &[&format!("no_{lacking}")]).await;
-        let mut sidecar = guarded.town(lacking).await.sidecar();
-        assert_eq!(sidecar.exits().await.code(), Some(1), "{lacking}");
+    for (lacking, on) in [
+        ("changeStream", ""),
+        ("listCollections", ""),
+        ("find", ""),
+        ("insert", "outbox_slots"),
+        ("update", "outbox_slots"),
+    ] {
+        let user = guarded.user_without(lacking, on).await;
+        let mut sidecar = guarded.town(&user).await.sidecar();
+        assert_eq!(sidecar.exits().await.code(), Some(1), "{user}");
         let said = sidecar.said("toa-outbox: ");
-        assert!(said.len() == 1 && said[0].contains(lacking), "{said:?}");
+        let [said] = said.as_slice() else {
+            panic!("{said:?}");
+        };
+        for named in [&format!("lacks {lacking} on"), on, "grantPrivilegesToRole"] {
+            assert!(said.contains(named), "{said}");
+        }
         assert!(sidecar.said("hunter2").is_empty());
     }
 }
 
+/// Its rows would be published again by every sweep, since no mark of them would be taken.
+#[tokio::test]
+async fn a_collection_that_cannot_be_marked_is_not_followed() {
+    let guarded = Guarded::start().await;
+    guarded.make_role().await;
+    let user = guarded.user_without("update", "tea_pots_outbox").await;
+    let town = guarded.town(&user).await;
+    let consumer = town.consumer().await;
+    town.change().await;
+    let sidecar = town.sidecar();
+    let said = sidecar.says("tea_pots_outbox is not followed").await;
+    assert!(
+        said.contains("lacks update on tea.tea_pots_outbox"),
+        "{said}"
+    );
+    assert_eq!(consumer.count(), 0);
+
+    let privilege = doc! {
+        "resource": { "db": "tea", "collection": "tea_pots_outbox" },
+        "actions": ["update"],
+    };
+    let grant = doc! { "grantPrivilegesToRole": &user, "privileges": [privilege] };
+    guarded.tea.run_command(grant).await.unwrap();
+    town.settled().await;
+    assert_eq!(consumer.count(), 1, "it is asked for again");
+    assert!(sidecar.stop().await.success());
+}
+
 impl Guarded {
-    /// The role, less one action.
-    async fn role_without(&self, action: &str) {
+    /// A user with the role, less one action on one collection; their common name.
+    async fn user_without(&self, action: &str, on: &str) -> String {
         let role = doc! { "rolesInfo": "toaOutbox", "showPrivileges": true };
         let info = self.tea.run_command(role).await.unwrap();
         let role = info.get_array("roles").unwrap()[0].as_document().unwrap();
         let mut privileges: Vec<Document> = Vec::new();
         for privilege in role.get_array("privileges").unwrap() {
             let mut privilege = privilege.as_document().unwrap().clone();
-            let actions = privilege.get_array_mut("actions").unwrap();
-            actions.retain(|had| had.as_str() != Some(action));
+            let resource = privilege.get_document("resource").unwrap();
+            if resource.get_str("collection").unwrap() == on {
+                let actions = privilege.get_array_mut("actions").unwrap();
+                let before = actions.len();
+                actions.retain(|had| had.as_str() != Some(action));
+                assert_eq!(actions.len() + 1, before, "the role has it");
+            }
             privileges.push(privilege);
         }
-        let create =
-            doc! { "createRole": format!("no_{action}"), "roles": [], "privileges": privileges };
+        let name = format!("no_{action}_{on}");
+        let create = doc! { "createRole": &name, "roles": [], "privileges": privileges };
         self.tea.run_command(create).await.unwrap();
+        self.user(&name, &[&name]).await;
+        name
     }
 }

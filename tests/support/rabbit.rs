@@ -133,6 +133,14 @@ impl Rabbit {
         self.leash.signal(Signal::CONT);
     }
 
+    /// How often a channel was closed for an exchange that is missing, by the broker's own log.
+    pub fn missed(&self, exchange: &str) -> usize {
+        let log = self.leash.folder().join("log");
+        let log = log.join(format!("toa{}@localhost.log", self.port));
+        let log = fs::read_to_string(log).expect("the log of the broker");
+        log.matches(&format!("no exchange '{exchange}'")).count()
+    }
+
     /// Closes every client's connection; clients may connect again at once.
     pub async fn close_all_connections(&self) {
         self.ctl(&["close_all_connections", "by a test"])

@@ -74,19 +74,17 @@ pub(super) async fn rights(wants: Wants<'_>, database: &Database, findings: &mut
         }
     };
     let before = findings.0.len();
-    for (collection, actions) in rights.missing(wants.needed(database)) {
-        let (finding, remedy) = missing(database, &collection, actions);
-        findings.wrong("privileges", finding, remedy);
+    for lack in rights.missing(wants.needed(database)) {
+        findings.wrong("privileges", lack.to_string(), lack.remedy());
     }
-    for (collection, actions) in rights.missing(wants.useful()) {
-        let (finding, remedy) = missing(database, &collection, actions);
-        let without = match collection == slots::COLLECTION {
+    for lack in rights.missing(wants.useful()) {
+        let without = match lack.collection == slots::COLLECTION {
             true => "lanes change hands some seconds later without it",
             false => {
                 "an administrator runs `toa-outbox init` instead, and TOA_OUTBOX_ENSURE=0 is set"
             }
         };
-        findings.warn("privileges", format!("{finding}: {without}"), remedy);
+        findings.warn("privileges", format!("{lack}: {without}"), lack.remedy());
     }
     if findings.0.len() == before {
         findings.fine("privileges", "all that is needed");
@@ -109,16 +107,16 @@ async fn anonymous(database: &Database, findings: &mut Findings) {
 impl Wants<'_> {
     fn needed(&self, database: &Database) -> Vec<Right> {
         let mut needed: Vec<Right> = match self.is_followed(database) {
-            true => Right::all("", &["find", "changeStream"]).collect(),
+            true => Right::to_follow().collect(),
             false => Vec::new(),
         };
         if self.configuration.components.is_empty() {
-            needed.extend(Right::all("", &["listCollections"]));
+            needed.extend(Right::to_discover());
         }
         for aim in self.aims {
-            needed.extend(Right::all(&aim.component.rows(), &["find", "update"]));
+            needed.extend(Right::to_publish(&aim.component.rows()));
         }
-        needed.extend(Right::all(slots::COLLECTION, &["find", "insert", "update"]));
+        needed.extend(Right::to_share());
         needed
     }
 
@@ -150,22 +148,4 @@ impl Wants<'_> {
         }
         useful
     }
-}
-
-fn missing(
-    database: &Database,
-    collection: &str,
-    actions: std::collections::BTreeSet<&'static str>,
-) -> (String, String) {
-    let actions: Vec<&str> = actions.into_iter().collect();
-    let on = match collection {
-        "" => format!("the database {}", database.name()),
-        name => format!("{}.{name}", database.name()),
-    };
-    let finding = format!("this user lacks {} on {on}", actions.join(", "));
-    let remedy = format!(
-        "grant it: db.grantPrivilegesToRole(ROLE, [{{ resource: {{ db: {:?}, collection: {collection:?} }}, actions: {actions:?} }}])",
-        database.name()
-    );
-    (finding, remedy)
 }
