@@ -2,10 +2,10 @@
 
 support := tests/support
 
-.PHONY: help demo test soak lint bench up down
+.PHONY: help demo test soak lint bench bench-full up down
 
 help:
-	@sed -n 's/^\([a-z]*\):.* ## \(.*\)/  make \1\t\2/p' Makefile
+	@sed -n 's/^\([a-z-]*\):.* ## \(.*\)/  make \1\t\2/p' Makefile
 
 demo: ## teapots: a service that is killed, a broker that goes away, and nothing lost
 	@set -e; if docker info >/dev/null 2>&1; then eval "$$($(support)/up.sh)"; export TOA_OUTBOX_MONGODB TOA_OUTBOX_AMQP; \
@@ -27,9 +27,13 @@ lint: ## format, clippy, documentation, compose file
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
 	@if command -v docker-compose >/dev/null; then docker-compose config -q; fi
 
-bench: ## how fast it is here
+bench: ## how fast it is beside the raw servers, in under ten minutes; BENCH=drain for one figure
 	@$(support)/install.sh
-	cargo bench
+	cargo bench --bench bench
+
+bench-full: ## the same with all figures, at their full sizes
+	@$(support)/install.sh
+	FULL=1 cargo bench --bench bench
 
 up: ## start a MongoDB and a RabbitMQ to play with
 	@$(support)/up.sh

@@ -99,9 +99,9 @@ fn event(raw: &RawDocument) -> Result<Event, String> {
     let event = raw
         .get_document("event")
         .map_err(|_| "event is not a document")?;
-    let event =
+    let mut event =
         Document::try_from(event).map_err(|error| format!("event is unreadable: {error}"))?;
-    let take = |field: &str| event_field(&event, field);
+    let mut take = |field: &str| event.remove(field).unwrap_or(Bson::Null);
     let state = match take("state") {
         Bson::Document(state) => state,
         _ => return Err("event.state is not a document".into()),
@@ -117,10 +117,6 @@ fn event(raw: &RawDocument) -> Result<Event, String> {
         trailers: take("trailers"),
         input: take("input"),
     })
-}
-
-fn event_field(event: &Document, field: &str) -> Bson {
-    event.get(field).cloned().unwrap_or(Bson::Null)
 }
 
 pub(super) fn outstanding(raw: &RawDocument) -> Result<Option<Vec<String>>, &'static str> {

@@ -16,6 +16,9 @@ use crate::error::{Error, Result};
 /// How long the server keeps an idle request open: how soon one knows that there is nothing new.
 const LONGEST_AWAIT: Duration = Duration::from_millis(250);
 
+/// Rows the server sends at once: without a limit it fills 16 MB.
+const BATCH: u32 = 1000;
+
 /// How long without a word of the server, after which the stream counts as dead.
 const SILENCE: Duration = Duration::from_secs(10);
 
@@ -86,6 +89,7 @@ impl Feed {
             .watch()
             .pipeline(pipeline)
             .max_await_time(LONGEST_AWAIT)
+            .batch_size(BATCH)
             .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary))
             .into_future();
         let opened = tokio::time::timeout(SILENCE, opened).await;

@@ -13,7 +13,7 @@ use tokio::{
     net::TcpStream,
 };
 
-use crate::support::eventually;
+use crate::support::{eventually, memory, processor_time};
 
 /// Long enough for anything that is going to happen.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -63,24 +63,12 @@ impl Sidecar {
 
     /// What it has used of a core so far.
     pub fn processor_time(&self) -> Duration {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
-        let (_, fields) = stat.rsplit_once(") ").unwrap();
-        let fields: Vec<&str> = fields.split(' ').collect();
-        // utime and stime, in ticks of 10 ms; see proc(5).
-        let ticks = fields[11..13]
-            .iter()
-            .map(|ticks| ticks.parse::<u64>().unwrap());
-        Duration::from_millis(ticks.sum::<u64>() * 10)
+        processor_time(self.child.id())
     }
 
     /// What it has in memory, in KiB.
     pub fn memory(&self) -> u64 {
-        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmRSS:"))
-            .unwrap();
-        line.trim().trim_end_matches(" kB").parse().unwrap()
+        memory(self.child.id())
     }
 
     /// The lines it wrote that have `text` in them.

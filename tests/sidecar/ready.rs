@@ -148,6 +148,8 @@ async fn an_exchange_deleted_while_others_are_in_flight_delays_no_other() {
         let sent = 201 + round * 10;
         consumer.wait_for(sent, Duration::from_secs(10)).await;
     }
+    // With a new connection it would be declared again.
+    assert!(sidecar.said("lost the connection").is_empty());
     assert_eq!(bad.unpublished().await, 20, "wait");
     eventually(PATIENCE, "it is said what they wait for", async || {
         sidecar

@@ -66,7 +66,7 @@ async fn fail(mongo: &ReplicaSet, code: i32, times: i32) {
 /// CASE 8.
 #[tokio::test]
 async fn an_event_too_large_for_the_stream_goes_by_the_pump() {
-    let town = Town::shared().await;
+    let town = Town::shared().await.unhurried();
     town.write(1).await;
     let consumer = town.consumer().await;
     let sidecar = town.sidecar();

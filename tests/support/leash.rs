@@ -80,6 +80,12 @@ impl Leash {
             .is_some_and(|server| test_kill_process(server).is_ok())
     }
 
+    /// What the server has used of the processors since it was last started.
+    pub fn processor_time(&self) -> Duration {
+        let server = self.server.lock().unwrap().expect("a server that runs");
+        super::processor_time(server.as_raw_nonzero().get().unsigned_abs())
+    }
+
     /// Waits until the server has ended, and forgets its pid.
     pub async fn ended(&self) {
         eventually(Duration::from_secs(30), "the server ends", async || {

@@ -23,6 +23,7 @@ mod mongo;
 pub mod ports;
 mod rabbit;
 mod replica_set;
+mod usage;
 
 pub use admin::Admin;
 pub use authority::{Authority, Identity};
@@ -32,6 +33,7 @@ pub use eventually::{Outcome, eventually};
 pub use mongo::Mongo;
 pub use rabbit::Rabbit;
 pub use replica_set::ReplicaSet;
+pub use usage::{memory, peak_memory, processor_time};
 
 use tokio::sync::OnceCell;
 use uuid::Uuid;

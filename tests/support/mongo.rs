@@ -86,6 +86,10 @@ impl Mongo {
         self.leash.signal(Signal::CONT);
     }
 
+    pub fn processor_time(&self) -> Duration {
+        self.leash.processor_time()
+    }
+
     /// Runs an administrative command on this very server; waits a few seconds at most.
     pub async fn admin(&self, command: Document) -> mongodb::error::Result<Document> {
         let mut options = ClientOptions::parse(self.uri()).await?;

@@ -133,6 +133,11 @@ impl Rabbit {
         self.leash.signal(Signal::CONT);
     }
 
+    /// What it has used of the processors since it was last started.
+    pub fn processor_time(&self) -> Duration {
+        self.leash.processor_time()
+    }
+
     /// How often a channel was closed for an exchange that is missing, by the broker's own log.
     pub fn missed(&self, exchange: &str) -> usize {
         let log = self.leash.folder().join("log");

@@ -1,6 +1,7 @@
 //! Private MongoDB replica sets.
 
 use std::path::Path;
+use std::time::Duration;
 
 use futures::future::{join_all, select_ok};
 use mongodb::Client;
@@ -87,6 +88,11 @@ impl ReplicaSet {
             select_ok(claims).await.ok().map(|(index, _)| index)
         })
         .await
+    }
+
+    /// What its members have used of the processors since they were last started.
+    pub fn processor_time(&self) -> Duration {
+        self.members.iter().map(Mongo::processor_time).sum()
     }
 
     /// Kills a member (-9) and waits until it is gone.
