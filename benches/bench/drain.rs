@@ -6,7 +6,7 @@ use futures::future::join_all;
 
 use crate::{
     Size, raw,
-    report::{Aim, Figure},
+    report::{Aim, Figure, micros},
     sidecar::Sidecar,
     stage::{Stage, own_time},
 };
@@ -48,23 +48,14 @@ async fn beside_raw(name: &str, size: &Size, is_consumed: bool) -> Figure {
         pairs.push((rate(ours.took), rate(raw)));
         costs.push(ours);
     }
-    let micros = |spent: Duration| spent.as_secs_f64() * 1e6 / rows as f64;
-    let middle = |mut values: Vec<f64>| {
-        values.sort_by(f64::total_cmp);
-        values[values.len() / 2]
-    };
-    let cost = |of: usize| middle(costs.iter().map(|cost| micros(cost.spent[of])).collect());
-    let cost_raw = |of: usize| middle(bare.iter().map(|spent| micros(spent[of])).collect());
+    let spent: Vec<_> = costs.iter().map(|cost| cost.spent).collect();
+    let [mongo, broker, own] = micros(&spent, rows);
+    let [bare_broker, client] = micros(&bare, rows);
     let limit = Figure::of_pairs("", "rows/s", &limits);
-    let (low, high) = limit.ratio.interval();
     Figure::of_pairs(name, "rows/s", &pairs)
+        .note(limit.as_limit("reading, marking and publishing"))
         .note(format!(
-            "what the servers do of reading, marking and publishing with nothing between: {:.0} rows/s; ours by that {:.2}, {low:.2}–{high:.2}",
-            limit.raw.median(), limit.ratio.median()
-        ))
-        .note(format!(
-            "µs of a core for a row: MongoDB {:.0}, broker {:.0}, ours {:.0}; raw: broker {:.0}, client {:.0}",
-            cost(0), cost(1), cost(2), cost_raw(0), cost_raw(1)
+            "µs of a core for a row: MongoDB {mongo:.0}, broker {broker:.0}, ours {own:.0}; raw: broker {bare_broker:.0}, client {client:.0}"
         ))
         .note(format!(
             "peak memory {:.0} MiB",

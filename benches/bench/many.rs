@@ -62,8 +62,9 @@ async fn with(size: &Size, components: usize) -> Seen {
         let share = (0..rows / components).map(|_| row());
         town.rows_of(entity).insert_many(share).await.unwrap();
     }
-    let sidecar = Sidecar::pump(&stage, &town);
-    let begun = sidecar.works().await;
+    let sidecar = Sidecar::start(&stage, &town, &[("DEFER", "1")]);
+    sidecar.owns().await;
+    let begun = Instant::now();
     let ended = sidecar.has_marked(rows / components * components).await;
     Seen {
         start,

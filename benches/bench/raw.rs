@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use bson::{Document, RawArrayBuf, RawBson, RawDocumentBuf, doc, rawdoc};
-use futures::{StreamExt, TryStreamExt, stream};
+use bson::{Document, RawArrayBuf, RawBson, RawDocument, RawDocumentBuf, doc, rawdoc};
+use futures::{Stream, StreamExt, stream};
 use lapin::{BasicProperties, Channel, PublisherConfirm, options::BasicPublishOptions};
 use uuid::Uuid;
 
@@ -75,40 +75,50 @@ pub async fn publish(stage: &Stage, count: usize, is_consumed: bool) -> Duration
 
 /// Reads due rows by one cursor and marks them by a thousand, by the driver alone; how long that took.
 pub async fn mark(town: &Town) -> Duration {
-    let rows = town.rows();
     let lanes: Vec<i32> = (0..128).collect();
     let due = doc! { "published": false, "lane": { "$in": lanes } };
     let begun = Instant::now();
-    let cursor = rows.find(due).batch_size(200).await.unwrap();
-    let cursor = cursor.with_type::<RawDocumentBuf>();
-    let ids = cursor.map(|row| RawBson::from(row.unwrap().get("_id").unwrap().unwrap()));
-    let mut batches = ids.chunks(1000);
-    while let Some(ids) = batches.next().await {
-        let mut list = RawArrayBuf::new();
-        ids.into_iter().for_each(|id| list.push(id));
-        let update =
-            doc! { "$set": { "published": true }, "$currentDate": { "publishedAt": true } };
-        let these = rawdoc! { "_id": { "$in": list }, "published": false };
-        let these = Document::try_from(these).unwrap();
-        let marked = rows.update_many(these, update).await.unwrap();
-        assert!(marked.modified_count > 0);
-    }
+    let cursor = town.rows().find(due).batch_size(200).await.unwrap();
+    let rows = cursor.with_type::<RawDocumentBuf>();
+    mark_all(town, rows.map(|row| id(&row.unwrap()))).await;
     begun.elapsed()
 }
 
-/// Inserts so many rows at full speed, and reads them from a change stream; from the first insert to the last event.
-pub async fn follow(town: &Town, count: usize) -> Duration {
+/// Inserts so many rows at full speed, and reads them from a change stream; from the first insert to the last event, or
+/// the last mark if they are marked as well.
+pub async fn follow(town: &Town, count: usize, is_marked: bool) -> Duration {
     let stream = town.rows().watch().await.unwrap();
-    let mut events = stream.with_type::<bson::RawDocumentBuf>();
+    let events = stream.with_type::<RawDocumentBuf>();
+    let ids = events.map(|event| id(event.unwrap().get_document("fullDocument").unwrap()));
+    let ids = ids.take(count);
     let begun = Instant::now();
     let reading = async {
-        let mut seen = 0;
-        while seen < count {
-            seen += usize::from(events.try_next().await.unwrap().is_some());
+        match is_marked {
+            true => mark_all(town, ids).await,
+            false => ids.for_each(async |_| {}).await,
         }
         begun.elapsed()
     };
     tokio::join!(insert(town, count), reading).1
+}
+
+fn id(row: &RawDocument) -> RawBson {
+    RawBson::from(row.get("_id").unwrap().unwrap())
+}
+
+/// The next thousand are read while one is marked.
+async fn mark_all(town: &Town, ids: impl Stream<Item = RawBson>) {
+    let marked = ids.chunks(1000).map(async |ids| {
+        let mut list = RawArrayBuf::new();
+        ids.into_iter().for_each(|id| list.push(id));
+        let these = rawdoc! { "_id": { "$in": list }, "published": false };
+        let these = Document::try_from(these).unwrap();
+        let update =
+            doc! { "$set": { "published": true }, "$currentDate": { "publishedAt": true } };
+        let marked = town.rows().update_many(these, update).await.unwrap();
+        assert!(marked.modified_count > 0);
+    });
+    marked.buffer_unordered(2).for_each(async |()| {}).await;
 }
 
 /// Inserts so many rows at full speed, a thousand in one command.

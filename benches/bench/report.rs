@@ -1,6 +1,6 @@
 //! What was measured: samples, their median with its interval, the table, and `target/bench/report.json`.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Duration};
 
 use serde_json::{Value, json};
 
@@ -121,6 +121,16 @@ impl Figure {
         self
     }
 
+    /// What the servers do of `work` when nothing is between, where that is the other side.
+    pub fn as_limit(&self, work: &str) -> String {
+        let (rate, ratio) = (self.raw.median(), self.ratio.median());
+        let (low, high) = self.ratio.interval();
+        format!(
+            "what this machine does of {work} with nothing between: {rate:.0} {}; ours by that {ratio:.2}, {low:.2}–{high:.2}",
+            self.unit
+        )
+    }
+
     /// Whether the interval of the ratio includes what was aimed at, or is beyond it.
     fn is_reached(&self) -> Option<bool> {
         let (low, high) = self.ratio.interval();
@@ -202,4 +212,12 @@ pub fn write(figures: &[Figure]) -> String {
     let text = serde_json::to_string_pretty(&figures).expect("numbers and text");
     fs::write(&path, text).expect("the report");
     path.display().to_string()
+}
+
+/// The medians of what was spent on each, in microseconds a row.
+pub fn micros<const OF: usize>(spent: &[[Duration; OF]], rows: usize) -> [f64; OF] {
+    std::array::from_fn(|of| {
+        let each = spent.iter().map(|spent| spent[of].as_secs_f64() * 1e6);
+        Samples(each.map(|micros| micros / rows as f64).collect()).median()
+    })
 }
