@@ -87,7 +87,8 @@ pub async fn mark(town: &Town) -> Duration {
 /// Inserts so many rows at full speed, and reads them from a change stream; from the first insert to the last event, or
 /// the last mark if they are marked as well.
 pub async fn follow(town: &Town, count: usize, is_marked: bool) -> Duration {
-    let stream = town.rows().watch().await.unwrap();
+    let inserts = [doc! { "$match": { "operationType": "insert" } }];
+    let stream = town.rows().watch().pipeline(inserts).await.unwrap();
     let events = stream.with_type::<RawDocumentBuf>();
     let ids = events.map(|event| id(event.unwrap().get_document("fullDocument").unwrap()));
     let ids = ids.take(count);

@@ -114,7 +114,11 @@ async fn an_exchange_deleted_while_others_are_in_flight_delays_no_other() {
     let (mongo, rabbit) = (&servers().await.mongo, Rabbit::start().await);
     let cable = Cable::to(rabbit.port()).await;
     let through = format!("amqp://guest:guest@127.0.0.1:{}/%2f", cable.port());
-    let good = Town::on(mongo, &through).await;
+    let good = Town {
+        // Who cannot keep up with its beats cuts the connection, and the next one declares what is missing.
+        beat: Duration::from_secs(2),
+        ..Town::on(mongo, &through).await
+    };
     // Of one database, so that one sidecar follows both.
     let bad = Town {
         database: good.database.clone(),

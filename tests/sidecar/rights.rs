@@ -8,13 +8,15 @@ use tokio::process::Command;
 
 use crate::{
     process::PATIENCE,
-    support::{ReplicaSet, servers},
+    support::{Rabbit, ReplicaSet},
     town::Town,
 };
 
 /// A database that asks who one is.
 struct Guarded {
     mongo: ReplicaSet,
+    /// Its own, since the role names the collection and so the exchange.
+    rabbit: Rabbit,
     tea: Database,
     _key: tempfile::NamedTempFile,
 }
@@ -25,7 +27,8 @@ impl Guarded {
         fs::write(&key, "of this test alone").unwrap();
         fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
         let path = key.path().to_str().unwrap();
-        let mongo = ReplicaSet::start_with(1, &["--auth", "--keyFile", path]).await;
+        let args = ["--auth", "--keyFile", path];
+        let (mongo, rabbit) = tokio::join!(ReplicaSet::start_with(1, &args), Rabbit::start());
         let root = doc! { "role": "root", "db": "admin" };
         // The first user may be made by anyone on this machine.
         let create = doc! { "createUser": "admin", "pwd": "hunter2", "roles": [root] };
@@ -37,6 +40,7 @@ impl Guarded {
         Self {
             tea: admin.database("tea"),
             mongo,
+            rabbit,
             _key: key,
         }
     }
@@ -65,11 +69,11 @@ impl Guarded {
     }
 
     /// A town whose service is the administrator, and whose sidecar is this user.
-    async fn town(&self, user: &str) -> Town {
+    fn town(&self, user: &str) -> Town {
         Town {
             database: self.tea.clone(),
             mongodb: uri(&self.mongo, user, "tea"),
-            amqp: servers().await.rabbit.uri(),
+            amqp: self.rabbit.uri(),
             pots: "tea_pots".into(),
             interval: Duration::from_millis(500),
             beat: Duration::from_secs(2),
@@ -87,7 +91,7 @@ async fn a_user_with_just_the_role_runs_it() {
     let guarded = Guarded::start().await;
     guarded.make_role().await;
     guarded.user("toa-outbox", &["toaOutbox"]).await;
-    let town = guarded.town("toa-outbox").await;
+    let town = guarded.town("toa-outbox");
     let consumer = town.consumer().await;
     let sidecar = town.sidecar();
     town.change().await;
@@ -113,7 +117,7 @@ async fn a_user_that_lacks_a_privilege_is_told_which() {
         ("update", "outbox_slots"),
     ] {
         let user = guarded.user_without(lacking, on).await;
-        let mut sidecar = guarded.town(&user).await.sidecar();
+        let mut sidecar = guarded.town(&user).sidecar();
         assert_eq!(sidecar.exits().await.code(), Some(1), "{user}");
         let said = sidecar.said("toa-outbox: ");
         let [said] = said.as_slice() else {
@@ -132,7 +136,7 @@ async fn a_collection_that_cannot_be_marked_is_not_followed() {
     let guarded = Guarded::start().await;
     guarded.make_role().await;
     let user = guarded.user_without("update", "tea_pots_outbox").await;
-    let town = guarded.town(&user).await;
+    let town = guarded.town(&user);
     let consumer = town.consumer().await;
     town.change().await;
     let sidecar = town.sidecar();
