@@ -23,12 +23,12 @@ use crate::{
     report::Reports,
     routes::Routes,
     sinks::amqp::Amqp,
-    slots::Seat,
+    slots::{self, Seat},
     store::{
         Found, Store,
         feed::{Collections, Feed, Scope},
         found,
-        rights::{Right, Rights},
+        rights::{NAMELESS, Right, Rights},
         server::Hello,
     },
 };
@@ -285,8 +285,15 @@ async fn check(database: &Database, settings: &Settings, all: bool) -> Result<()
     if !Hello::ask(database).await?.is_transactional() {
         return Err(unfit(database, STANDALONE));
     }
+    if Rights::ask(database).await?.is_none() && !Rights::is_open(database).await? {
+        return Err(unfit(database, NAMELESS.join("; ")));
+    }
     let discover = Right::to_discover().filter(|_| all);
-    may(database, Right::to_share().chain(discover)).await?;
+    may(
+        database,
+        Right::all(slots::COLLECTION, slots::ACTIONS).chain(discover),
+    )
+    .await?;
     if settings.defer {
         return Ok(());
     }
@@ -322,7 +329,7 @@ async fn lacking(
         .iter()
         .map(|lack| format!("{lack}; {}", lack.remedy()))
         .collect();
-    Ok((!missing.is_empty()).then(|| missing.join(", ")))
+    Ok((!missing.is_empty()).then(|| missing.join("; and ")))
 }
 
 fn unfit(database: &Database, problem: impl Into<String>) -> Error {

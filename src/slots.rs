@@ -159,6 +159,10 @@ pub(crate) use protocol::Timing;
 /// The collection of the groups, in the database of the rows.
 pub(crate) const COLLECTION: &str = "outbox_slots";
 
+/// What a replica does there, in the words of MongoDB's privileges.
+#[cfg(feature = "sidecar")]
+pub(crate) const ACTIONS: &[&str] = &["find", "insert", "update"];
+
 /// A replica's place among the others: of one component in the library, of all that are followed in a sidecar.
 pub(crate) struct Seat {
     pub(crate) desk: Desk,

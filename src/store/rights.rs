@@ -8,10 +8,13 @@ use std::{
 use bson::{Bson, Document, doc};
 use mongodb::Database;
 
-use crate::{
-    error::{Error, Result, UNAUTHORIZED, code},
-    slots,
-};
+use crate::error::{Error, Result, UNAUTHORIZED, code};
+
+/// What is wrong where the server asks for a name and is given none, and what to do.
+pub(crate) const NAMELESS: [&str; 2] = [
+    "the server asks who one is, and the connection string names nobody",
+    "add user and password to TOA_OUTBOX_MONGODB: mongodb://USER:PASSWORD@host/…",
+];
 
 /// The privileges of one user.
 #[derive(Debug)]
@@ -28,17 +31,16 @@ pub(crate) struct Right {
 }
 
 /// What a user may not do on one collection; on the database where that is empty.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) struct Lack {
     database: String,
     pub(crate) collection: String,
-    actions: BTreeSet<&'static str>,
+    actions: Vec<&'static str>,
 }
 
 impl fmt::Display for Lack {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let actions: Vec<&str> = self.actions.iter().copied().collect();
-        write!(f, "this user lacks {} on ", actions.join(", "))?;
+        write!(f, "this user lacks {} on ", self.actions.join(", "))?;
         match self.collection.as_str() {
             "" => write!(f, "the database {}", self.database),
             name => write!(f, "{}.{name}", self.database),
@@ -75,11 +77,6 @@ impl Right {
     /// What reading and marking the rows of a collection takes.
     pub(crate) fn to_publish(rows: &str) -> impl Iterator<Item = Self> {
         Self::all(rows, &["find", "update"])
-    }
-
-    /// What agreeing with other replicas takes.
-    pub(crate) fn to_share() -> impl Iterator<Item = Self> {
-        Self::all(slots::COLLECTION, &["find", "insert", "update"])
     }
 
     pub(crate) fn all<'a>(
@@ -131,17 +128,17 @@ impl Rights {
 
     /// Those of `wanted` that the user does not have, by collection.
     pub(crate) fn missing(&self, wanted: impl IntoIterator<Item = Right>) -> Vec<Lack> {
-        let mut missing: BTreeMap<String, BTreeSet<_>> = BTreeMap::new();
+        let mut missing: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
         for right in wanted.into_iter().filter(|right| !self.has(right)) {
             missing
                 .entry(right.collection)
                 .or_default()
                 .insert(right.action);
         }
-        let lack = |(collection, actions)| Lack {
+        let lack = |(collection, actions): (_, BTreeSet<_>)| Lack {
             database: self.database.clone(),
             collection,
-            actions,
+            actions: actions.into_iter().collect(),
         };
         missing.into_iter().map(lack).collect()
     }

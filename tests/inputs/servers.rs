@@ -26,8 +26,8 @@ async fn what_is_wrong_with_mongodb() {
 --mongodb mongodb://me:hunter22@127.0.0.1:{GUARDED}/?authSource=tea&{SOON} => 1 | Authentication failed | check user, password and authSource | TOA_OUTBOX_MONGODB
 --mongodb mongodb://you:hunter2@127.0.0.1:{GUARDED}/?authSource=tea&{SOON} => 1 | Authentication failed | check user, password and authSource
 --mongodb mongodb://me:hunter2@127.0.0.1:{GUARDED}/?{SOON} => 1 | Authentication failed | authSource | TOA_OUTBOX_MONGODB
---mongodb mongodb://127.0.0.1:{GUARDED}/?{SOON} => 1 | changeStream | grant
---mongodb mongodb://me:hunter2@127.0.0.1:{GUARDED}/?authSource=tea&{SOON} --defer => 1 | not authorized | grant | toa-outbox check
+--mongodb mongodb://127.0.0.1:{GUARDED}/?{SOON} => 1 | asks who one is | add user and password | TOA_OUTBOX_MONGODB
+--mongodb mongodb://me:hunter2@127.0.0.1:{GUARDED}/?authSource=tea&{SOON} --defer => 1 | lacks find, insert, update on | outbox_slots | grantPrivilegesToRole | actions: ["listCollections"]
 "#;
     stage().await.judge(table).await;
     let alone = Mongo::standalone().await;

@@ -7,7 +7,7 @@ use crate::{
     cli::{options::Configuration, target::Aim},
     slots::{self, Census},
     store::{
-        rights::{Right, Rights},
+        rights::{NAMELESS, Right, Rights},
         server::Server,
     },
 };
@@ -95,11 +95,10 @@ pub(super) async fn rights(wants: Wants<'_>, database: &Database, findings: &mut
 async fn anonymous(database: &Database, findings: &mut Findings) {
     match Rights::is_open(database).await {
         Ok(true) => findings.fine("privileges", "nobody is asked to authenticate"),
-        Ok(false) => findings.wrong(
-            "privileges",
-            "the server asks who one is, and the connection string names nobody",
-            "add user and password to TOA_OUTBOX_MONGODB: mongodb://USER:PASSWORD@host/…",
-        ),
+        Ok(false) => {
+            let [finding, remedy] = NAMELESS;
+            findings.wrong("privileges", finding, remedy);
+        }
         Err(error) => findings.warn("privileges", error.to_string(), "check them by hand"),
     }
 }
@@ -116,7 +115,7 @@ impl Wants<'_> {
         for aim in self.aims {
             needed.extend(Right::to_publish(&aim.component.rows()));
         }
-        needed.extend(Right::to_share());
+        needed.extend(Right::all(slots::COLLECTION, slots::ACTIONS));
         needed
     }
 
