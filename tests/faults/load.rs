@@ -104,6 +104,7 @@ const BEAT: Duration = Duration::from_millis(10);
 impl Pulse {
     pub fn start() -> Self {
         let (runtime, machine) = (Arc::<AtomicU64>::default(), Arc::<AtomicU64>::default());
+        // How late a beat comes is what is measured: time is the subject of both.
         let seen = Arc::downgrade(&machine);
         std::thread::spawn(move || {
             while let Some(seen) = seen.upgrade() {

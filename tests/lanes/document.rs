@@ -104,6 +104,7 @@ async fn another_version_is_left_alone() {
         crew[0].count("another version") == 1
     })
     .await;
+    // Nothing is to happen: time is the subject.
     tokio::time::sleep(stage.beat * 4).await;
     assert_eq!(stage.document().await.unwrap(), theirs);
     assert_eq!(crew[0].count("another version"), 1, "and says it once");

@@ -18,6 +18,7 @@ export RABBITMQ_ADVANCED_CONFIG_FILE=$data/advanced.config
 export RABBITMQ_GENERATED_CONFIG_DIR=$data/config
 export RABBITMQ_ENABLED_PLUGINS_FILE=$data/plugins
 export RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS='-kernel inet_dist_use_interface {127,0,0,1}'
+export ERL_CRASH_DUMP=$data/erl_crash.dump # not in the folder one happens to be in
 export RABBITMQ_CTL_DIST_PORT_MAX=35871 # many tools at a time
 
 if [[ $command == rabbitmq-server ]]; then
