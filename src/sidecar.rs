@@ -270,7 +270,12 @@ impl Sidecar {
         if self.settings.ensure {
             store.ensure(self.settings.retention).await?;
         }
-        may(&self.database, Right::to_publish(&component.rows())).await?;
+        let had = Rights::ask(&self.database).await?;
+        may(
+            &self.database,
+            had.as_ref(),
+            Right::to_publish(&component.rows()),
+        )?;
         Ok(Some((store, Arc::new(routes))))
     }
 
@@ -285,19 +290,17 @@ async fn check(database: &Database, settings: &Settings, all: bool) -> Result<()
     if !Hello::ask(database).await?.is_transactional() {
         return Err(unfit(database, STANDALONE));
     }
-    if Rights::ask(database).await?.is_none() && !Rights::is_open(database).await? {
+    let had = Rights::ask(database).await?;
+    if had.is_none() && !Rights::is_open(database).await? {
         return Err(unfit(database, NAMELESS.join("; ")));
     }
     let discover = Right::to_discover().filter(|_| all);
-    may(
-        database,
-        Right::all(slots::COLLECTION, slots::ACTIONS).chain(discover),
-    )
-    .await?;
+    let share = Right::all(slots::COLLECTION, slots::ACTIONS);
+    may(database, had.as_ref(), share.chain(discover))?;
     if settings.defer {
         return Ok(());
     }
-    if let Some(lacking) = lacking(database, Right::to_follow()).await? {
+    if let Some(lacking) = lacking(had.as_ref(), Right::to_follow()) {
         let instead = "or set TOA_OUTBOX_DEFER=1 to do with the pump alone";
         return Err(unfit(database, format!("{lacking}, {instead}")));
     }
@@ -308,28 +311,26 @@ async fn check(database: &Database, settings: &Settings, all: bool) -> Result<()
     Feed::open(database, &nothing).await.map(drop)
 }
 
-/// Refuses a user who lacks any of `rights`.
-async fn may(database: &Database, rights: impl Iterator<Item = Right>) -> Result<()> {
-    match lacking(database, rights).await? {
+/// Refuses a user who had less than `rights` when the server was asked.
+fn may(
+    database: &Database,
+    had: Option<&Rights>,
+    rights: impl Iterator<Item = Right>,
+) -> Result<()> {
+    match lacking(had, rights) {
         Some(lacking) => Err(unfit(database, lacking)),
         None => Ok(()),
     }
 }
 
-/// What the user lacks of `rights`, as far as the server tells, and how to grant it.
-async fn lacking(
-    database: &Database,
-    rights: impl Iterator<Item = Right>,
-) -> Result<Option<String>> {
-    let missing = match Rights::ask(database).await? {
-        Some(had) => had.missing(rights),
-        None => Vec::new(),
-    };
-    let missing: Vec<String> = missing
+/// What of `rights` the user lacks, as far as the server tells, and how to grant it.
+fn lacking(had: Option<&Rights>, rights: impl Iterator<Item = Right>) -> Option<String> {
+    let missing: Vec<String> = had?
+        .missing(rights)
         .iter()
         .map(|lack| format!("{lack}; {}", lack.remedy()))
         .collect();
-    Ok((!missing.is_empty()).then(|| missing.join("; and ")))
+    (!missing.is_empty()).then(|| missing.join("; and "))
 }
 
 fn unfit(database: &Database, problem: impl Into<String>) -> Error {

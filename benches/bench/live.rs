@@ -58,13 +58,10 @@ pub async fn library(size: &Size) -> Vec<Figure> {
                     commit(&outbox).await;
                     Instant::now()
                 }
-                2 => {
-                    write::by_hand(&by_hand).await.unwrap();
-                    let begun = Instant::now();
-                    raw::one(&channel, &bare, &ObjectId::new().to_hex()).await;
-                    begun
-                }
                 _ => {
+                    if side == 2 {
+                        write::by_hand(&by_hand).await.unwrap();
+                    }
                     let begun = Instant::now();
                     raw::one(&channel, &bare, &ObjectId::new().to_hex()).await;
                     begun
