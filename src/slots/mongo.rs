@@ -32,9 +32,8 @@ use asking::Asking;
 use others::Others;
 use says::Says;
 
-/// The most members that are told of each other's changes at once. The server judges every write on the document for
-/// every member: that grows with the square of the group, and with 130 it was all that three servers did. Beyond,
-/// changes are seen with the next beat.
+/// The most members that look for each other's changes between beats: what they read in all grows with the square of the
+/// group. Beyond, changes are seen with the next beat.
 const MOST_HINTED: usize = 32;
 
 /// Where a group is, and how it is connected with the rest of the process.

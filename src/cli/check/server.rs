@@ -78,12 +78,8 @@ pub(super) async fn rights(wants: Wants<'_>, database: &Database, findings: &mut
         findings.wrong("privileges", lack.to_string(), lack.remedy());
     }
     for lack in rights.missing(wants.useful()) {
-        let without = match lack.collection == slots::COLLECTION {
-            true => "lanes change hands some seconds later without it",
-            false => {
-                "an administrator runs `toa-outbox init` instead, and TOA_OUTBOX_ENSURE=0 is set"
-            }
-        };
+        let without =
+            "an administrator runs `toa-outbox init` instead, and TOA_OUTBOX_ENSURE=0 is set";
         findings.warn("privileges", format!("{lack}: {without}"), lack.remedy());
     }
     if findings.0.len() == before {
@@ -133,7 +129,7 @@ impl Wants<'_> {
 
     fn useful(&self) -> Vec<Right> {
         let settings = &self.configuration.settings;
-        let mut useful: Vec<Right> = Right::all(slots::COLLECTION, &["changeStream"]).collect();
+        let mut useful = Vec::new();
         if !settings.ensure {
             return useful;
         }

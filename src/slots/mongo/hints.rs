@@ -1,30 +1,38 @@
-//! The change stream that says when it is worth looking. It proves nothing: without it everything takes up to a beat
-//! longer.
+//! A look at the document every now and then, which says when it is worth asking by a write. It proves nothing: without it
+//! everything takes up to a beat longer.
+//!
+//! Not a change stream, which would tell at once: for that the server reads the whole of its oplog, for each replica and for
+//! each of these streams. Beside a busy outbox that took more of it than inserting the rows. To find one document by its id
+//! takes next to nothing.
 
 use std::time::Duration;
 
 use bson::{Document, doc};
-use futures::{Stream, StreamExt, stream};
-use mongodb::{Collection, change_stream::ChangeStream};
-
-use crate::{
-    error::{UNAUTHORIZED, code},
-    report::Reports,
+use futures::{Stream, stream};
+use mongodb::{
+    Collection,
+    options::{ReadPreference, SelectionCriteria},
 };
 
-/// The least time between two openings.
+use crate::report::Reports;
+
+/// From one look to the next, while all members agree.
+const SETTLED: Duration = Duration::from_millis(250);
+
+/// While they do not: what one does the others wait for.
+const UNSETTLED: Duration = Duration::from_millis(50);
+
+/// From a look that failed to the next, and the longest that one may take.
 const PACE: Duration = Duration::from_secs(1);
 
-/// Where the user may not open it: rights come by hand.
-const REFUSED: Duration = Duration::from_secs(60);
-
-/// Yields when the epoch or a `seen` of the group changed, when the document came or went, and each time the stream was
-/// opened: what happened before that is not in it.
+/// Yields with the first look, and whenever the document has changed since the last by more than a beat, which alone is no
+/// news.
 pub(super) fn follow(slots: Collection<Document>, group: String) -> impl Stream<Item = ()> {
     let hints = Hints {
         slots,
         group,
-        stream: None,
+        last: None,
+        wait: Duration::ZERO,
         reports: Reports::default(),
     };
     stream::unfold(hints, |mut hints| async move {
@@ -36,71 +44,65 @@ pub(super) fn follow(slots: Collection<Document>, group: String) -> impl Stream<
 struct Hints {
     slots: Collection<Document>,
     group: String,
-    stream: Option<ChangeStream<Document>>,
+    /// What was seen last; the inner one is none while there is no such document.
+    last: Option<Option<Document>>,
+    /// Until the next look.
+    wait: Duration,
     reports: Reports,
 }
 
 impl Hints {
     async fn next(&mut self) {
-        if let Some(stream) = &mut self.stream {
-            match stream.next().await {
-                Some(Ok(_)) => return,
-                Some(Err(error)) => self.report(&error),
-                // Nobody tells why: the collection was dropped, for one.
-                None => {}
-            }
-            self.stream = None;
-            tokio::time::sleep(PACE).await;
-        }
-        while self.stream.is_none() {
-            match self.slots.watch().pipeline(news(&self.group)).await {
-                Ok(stream) => self.stream = Some(stream.with_type()),
-                Err(error) if code(&error) == Some(UNAUTHORIZED) => {
-                    self.report_refusal(&error);
-                    tokio::time::sleep(REFUSED).await;
+        loop {
+            tokio::time::sleep(self.wait).await;
+            match self.look().await {
+                Ok(seen) => {
+                    let is_settled = seen.as_ref().is_some_and(is_settled);
+                    self.wait = if is_settled { SETTLED } else { UNSETTLED };
+                    if self.last.as_ref() != Some(&seen) {
+                        self.last = Some(seen);
+                        return;
+                    }
                 }
-                Err(error) => {
-                    self.report(&error);
-                    tokio::time::sleep(PACE).await;
+                Err(reason) => {
+                    self.wait = PACE;
+                    self.report(&reason);
                 }
             }
         }
     }
 
-    /// The server quotes the command, which is another each time.
-    fn report_refusal(&mut self, error: &mongodb::error::Error) {
+    async fn look(&self) -> Result<Option<Document>, String> {
+        let looked = self
+            .slots
+            .find_one(doc! { "_id": &self.group })
+            .projection(doc! { "members.beat": 0 })
+            .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary));
+        match tokio::time::timeout(PACE, looked.into_future()).await {
+            Ok(looked) => looked.map_err(|error| error.to_string()),
+            Err(_) => Err(format!("no answer within {} s", PACE.as_secs())),
+        }
+    }
+
+    fn report(&mut self, reason: &str) {
         let group = &self.group;
-        self.reports.first("not authorized", |times| {
-            tracing::warn!(
+        self.reports.first(reason, |times| {
+            tracing::debug!(
                 group,
-                %error,
+                reason,
                 times,
-                "not allowed to follow outbox_slots, so changes of the group are seen a beat later; grant the user \
-                 changeStream and find on it"
+                "cannot look at the group; its changes are seen with the next beat"
             );
-        });
-    }
-
-    fn report(&mut self, error: &mongodb::error::Error) {
-        let group = &self.group;
-        self.reports.first(&error.to_string(), |times| {
-            tracing::debug!(group, %error, times, "the change stream of the group ended; changes are seen a beat later");
         });
     }
 }
 
-/// Whatever happens to the document but a beat, which alone is no news. Judged by the server: a hundred members beat
-/// dozens of times a second.
-fn news(group: &str) -> Vec<Document> {
-    let fields = doc! { "$objectToArray": { "$ifNull": ["$updateDescription.updatedFields", {}] } };
-    let is_beat = doc! { "$regexMatch": { "input": "$$this.k", "regex": r"^members\.\d+\.beat$" } };
-    let others = doc! { "$filter": { "input": fields, "cond": { "$not": [is_beat] } } };
-    let is_news = doc! { "$or": [
-        { "$ne": ["$operationType", "update"] },
-        { "$gt": [{ "$size": others }, 0] },
-    ] };
-    vec![
-        doc! { "$match": { "documentKey._id": group, "$expr": is_news } },
-        doc! { "$project": { "_id": 1 } },
-    ]
+/// Whether every member has seen the epoch. Judged by the text alone: only the pace depends on it.
+fn is_settled(group: &Document) -> bool {
+    let epoch = group.get("epoch");
+    let members = group.get_array("members").map_or(&[][..], Vec::as_slice);
+    members.iter().all(|member| {
+        let member = member.as_document();
+        member.is_some_and(|member| member.get("seen") == epoch)
+    })
 }
