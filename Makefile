@@ -2,7 +2,7 @@
 
 support := tests/support
 
-.PHONY: help demo test soak lint bench bench-full up down
+.PHONY: help demo test soak lint bench bench-full micro instructions up down
 
 help:
 	@sed -n 's/^\([a-z-]*\):.* ## \(.*\)/  make \1\t\2/p' Makefile
@@ -22,7 +22,7 @@ soak: ## the same in release mode, with the long runs
 
 lint: ## format, clippy, documentation, compose file
 	cargo fmt --check
-	cargo clippy --all-targets -- -D warnings
+	cargo clippy --all-targets --features micro -- -D warnings
 	cargo check --no-default-features --all-targets
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps
 	@if command -v docker-compose >/dev/null; then docker-compose config -q; fi
@@ -34,6 +34,13 @@ bench: ## how fast it is beside the raw servers, in under ten minutes; BENCH=dra
 bench-full: ## the same with all figures, at their full sizes
 	@$(support)/install.sh
 	FULL=1 cargo bench --bench bench
+
+micro: ## the steps of a row within the process, by the clock
+	cargo bench --features micro --bench micro
+
+instructions: ## the same by the instruction, under valgrind; busy machines may be compared
+	@$(support)/install.sh valgrind
+	INSTRUCTIONS=1 cargo bench --features micro --bench micro
 
 up: ## start a MongoDB and a RabbitMQ to play with
 	@$(support)/up.sh

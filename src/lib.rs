@@ -54,6 +54,9 @@ mod health;
 mod label;
 mod lane;
 mod metrics;
+#[cfg(feature = "micro")]
+#[doc(hidden)]
+pub mod micro;
 mod outbox;
 mod relay;
 mod report;

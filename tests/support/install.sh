@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Brings the servers the tests run against: mongod into .servers/, RabbitMQ from the distribution. Asked for
-# them, brings what only tests need too: `libfaketime`, and `foreign`, with which they speak other languages.
+# them, brings what only some need too: `libfaketime`, `foreign`, with which tests speak other languages, and `valgrind`.
 # For Debian 12 and Ubuntu 22.04 or later, on x86-64. Does nothing when all are there.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -100,6 +100,9 @@ fi
 [[ -x $rabbit ]] || missing+=(rabbitmq-server)
 if asked libfaketime; then
     [[ -e $faketime ]] || missing+=(libfaketime)
+fi
+if asked valgrind; then
+    command -v valgrind >/dev/null || missing+=(valgrind)
 fi
 if asked foreign; then
     command -v node >/dev/null || missing+=(nodejs)
