@@ -3,6 +3,7 @@
 #[cfg(feature = "sidecar")]
 pub(crate) mod cel;
 mod encoding;
+pub(crate) mod pattern;
 
 use std::{borrow::Cow, error::Error as StdError, fmt, sync::Arc};
 

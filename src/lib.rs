@@ -31,6 +31,7 @@
 //! | part | what it knows |
 //! | --- | --- |
 //! | [`Outbox`], [`Transaction`] | all an application needs: transactions, entity helpers, shutdown |
+//! | [`Subscription`] | hearing within the process what is committed |
 //! | [`Component`], [`Label`], [`Encoding`] | what is published, under which names, in which form |
 //! | [`Settings`] | every setting, from the environment or in code |
 //! | [`Row`], [`Event`] | what is stored |
@@ -73,7 +74,7 @@ pub use config::Settings;
 pub use error::{Error, Result};
 pub use label::{BoxError, Encoding, Label};
 pub use lane::{LANES, NotASlot, Slot};
-pub use outbox::{Outbox, Transaction, Written};
+pub use outbox::{Heard, Live, Outbox, Subscription, Transaction, Written};
 pub use relay::{ledger::Left, pump::Pass};
 pub use row::{Event, Row, RowId};
 pub use sinks::amqp::Amqp;

@@ -1,6 +1,7 @@
 //! The writer: all an application needs.
 
 mod entity;
+mod subscription;
 mod transaction;
 
 use std::sync::Arc;
@@ -12,19 +13,23 @@ use crate::{
     component::Component,
     config::Settings,
     error::{Error, Result},
+    label::pattern,
     relay::{
         Relay,
         ledger::{Claim, Left},
         line::Line,
         pump::Pass,
     },
-    routes::Routes,
+    routes::{RouteSet, Routes},
     row::{Event, Row, RowId, now},
     sinks::amqp::Amqp,
     slots::Seat,
     store::{Store, encode, server::Hello},
 };
 
+use subscription::{Hub, Source};
+
+pub use subscription::{Heard, Live, Subscription};
 pub use transaction::Transaction;
 
 /// The most a row may be when it is written, in bytes: what the server takes of a document, less the room
@@ -59,6 +64,7 @@ struct Inner {
     store: Store,
     routes: Arc<Routes>,
     mode: Mode,
+    hub: Hub,
 }
 
 /// What becomes of an event.
@@ -177,6 +183,7 @@ impl Outbox {
             routes,
             settings,
             mode,
+            hub: Hub::default(),
         };
         Self {
             inner: Arc::new(inner),
@@ -234,6 +241,81 @@ impl Outbox {
             Mode::Rows(_, line) => line.pass().await,
             Mode::Inline(_) | Mode::Nothing => Ok(Pass::default()),
         }
+    }
+
+    /// Hears every message that is committed from now on and whose label, with the collection of the entities before it,
+    /// fits `pattern`: `tea_pots.created`, or with `*` for anything: `tea_pots.*`. Whoever writes the row, and whether
+    /// the broker is there or not.
+    ///
+    /// Made for what may be missed, such as a page that shows what is going on: nothing is kept for a subscriber who is away,
+    /// 1024 messages for one who is slow, and he is told how many he missed. Nobody waits for him, no commit and no
+    /// publication. A message may be heard before it is published.
+    ///
+    /// All subscriptions of an outbox share one change stream, which the user has to be allowed to open (`changeStream` and
+    /// `find` on the database).
+    ///
+    /// ```no_run
+    /// # async fn example(pots: toa_outbox::Outbox) -> toa_outbox::Result<()> {
+    /// use toa_outbox::Heard;
+    ///
+    /// let mut created = pots.subscribe("tea_pots.created").await?;
+    /// while let Some(heard) = created.next().await {
+    ///     match heard {
+    ///         Heard::Message(live) => println!("{} {}", live.label, live.event.state),
+    ///         Heard::Missed(count) => println!("{count} more"),
+    ///         _ => println!("and perhaps more"),
+    ///     }
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Component`] if the pattern fits no label that is consumed, [`Error::Unfit`] on a standalone server,
+    /// [`Error::Store`] if the change stream cannot be opened.
+    pub async fn subscribe(&self, pattern: &str) -> Result<Subscription> {
+        let inner = &self.inner;
+        let wants = self.fitting(pattern)?;
+        let Mode::Rows(relay, _) = &inner.mode else {
+            return Err(Error::Unfit {
+                database: inner.database.name().to_owned(),
+                problem: "a standalone server has no change streams to hear of rows by; run MongoDB as a replica set, \
+                          one member is enough"
+                    .into(),
+            });
+        };
+        let source = Source {
+            database: inner.database.clone(),
+            collection: inner.store.collection().to_owned(),
+            routes: inner.routes.clone(),
+            stop: relay.stopping(),
+        };
+        inner.hub.join(source, wants).await
+    }
+
+    /// The routes of the labels that fit a pattern.
+    fn fitting(&self, pattern: &str) -> Result<RouteSet> {
+        let inner = &self.inner;
+        let labels = inner.routes.all.iter().map(|route| route.label.name());
+        let names: Vec<String> = labels
+            .map(|label| format!("{}.{label}", inner.entities.name()))
+            .collect();
+        let mut fitting = RouteSet::default();
+        for (index, name) in names.iter().enumerate() {
+            if pattern::fits(pattern, name) {
+                fitting.insert(index);
+            }
+        }
+        if fitting.is_empty() {
+            return Err(Error::Component {
+                component: inner.component.clone(),
+                problem: format!(
+                    "the pattern {pattern:?} fits none of the labels that are consumed: {names:?}"
+                ),
+            });
+        }
+        Ok(fitting)
     }
 
     /// Stops: takes nothing more, waits for what is in flight and for its marks, at most

@@ -214,6 +214,11 @@ impl Relay {
         self.run(watch.run(self.stop.clone()).boxed());
     }
 
+    /// Cancelled when it takes nothing more.
+    pub(crate) fn stopping(&self) -> CancellationToken {
+        self.stop.clone()
+    }
+
     /// Told when lanes come or go.
     pub(crate) fn assigned(&self) -> watch::Receiver<u64> {
         self.desk.assigned()

@@ -20,6 +20,7 @@ mod steps {
     mod service;
     mod settings;
     mod stored;
+    mod subscribe;
     mod transaction;
     pub mod world;
 }

@@ -70,7 +70,6 @@ impl Feed {
     }
 
     /// The same of every row that is inserted, readable or not; without its event unless it is to be `whole`.
-    #[cfg(feature = "sidecar")]
     pub(crate) async fn of_all(
         database: &Database,
         collections: &Collections,

@@ -82,7 +82,7 @@ async fn many(w: &mut Tea, count: usize, field: String, value: String) {
     w.pots = pots;
 }
 
-#[when(regex = r"^a dead writer leaves (\d+) rows$")]
+#[when(regex = r"^a dead writer leaves (\d+) rows?$")]
 async fn leaves(w: &mut Tea, count: usize) {
     many(w, count, String::new(), String::new()).await;
 }

@@ -6,7 +6,7 @@ use bson::{Document, doc};
 use cucumber::World;
 use mongodb::{Client, Collection, Database};
 use serde_json::Value;
-use toa_outbox::{Amqp, Left, Outbox, Pass, Result, Settings, Slot};
+use toa_outbox::{Amqp, Left, Outbox, Pass, Result, Settings, Slot, Subscription};
 use tokio::task::JoinHandle;
 
 use super::{consumer::Consumer, declare::Declared};
@@ -59,6 +59,7 @@ pub struct Tea {
     pub delivery: Option<Delivery>,
     pub pass: Option<Pass>,
     pub left: Option<Left>,
+    pub subscriptions: Vec<Subscription>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -108,6 +109,7 @@ impl Tea {
             delivery: None,
             pass: None,
             left: None,
+            subscriptions: Vec::new(),
         }
     }
 
