@@ -76,7 +76,7 @@ fn row() -> Row {
         id: RowId::new(),
         lane: 42,
         pending: 1_700_000_000_000,
-        event: Event::changed(state(500), state(750)),
+        event: Event::changed(state(500), state(750)).input(doc! { "pour": 250, "by": "Ada" }),
         outstanding: None,
     }
 }

@@ -1,6 +1,9 @@
 //! A row to BSON and back, field by field. Rows of other writers are read as they are.
 
-use bson::{Bson, Document, RawBsonRef, RawDocument, RawDocumentBuf, doc, spec::BinarySubtype};
+use bson::{
+    Bson, Document, RawBson, RawBsonRef, RawDocument, RawDocumentBuf, raw::cstr,
+    spec::BinarySubtype,
+};
 
 use crate::{
     lane::LANES,
@@ -19,18 +22,30 @@ pub(crate) struct Malformed {
 /// The document of a new row; fails on what BSON cannot hold, such as a key with a null character.
 pub(crate) fn encode(row: &Row) -> Result<RawDocumentBuf, bson::error::Error> {
     let event = &row.event;
-    RawDocumentBuf::try_from(&doc! {
-        "_id": id(&row.id),
-        "lane": i32::from(row.lane),
-        "published": false,
-        "pending": row.pending,
-        "event": {
-            "origin": event.origin.clone(),
-            "state": event.state.clone(),
-            "trailers": event.trailers.clone(),
-            "input": event.input.clone(),
-        },
-    })
+    let origin = event.origin.as_ref().map(RawDocumentBuf::try_from);
+    let origin = origin.transpose()?.map_or(RawBson::Null, RawBson::Document);
+    // Appended one by one: a document of all would hold copies of them.
+    let mut raw = RawDocumentBuf::new();
+    raw.append(cstr!("origin"), origin);
+    raw.append(cstr!("state"), RawDocumentBuf::try_from(&event.state)?);
+    raw.append(cstr!("trailers"), raw_bson(&event.trailers)?);
+    raw.append(cstr!("input"), raw_bson(&event.input)?);
+    let event = raw;
+
+    let mut raw = RawDocumentBuf::new();
+    raw.append(cstr!("_id"), RawBson::try_from(id(&row.id))?);
+    raw.append(cstr!("lane"), i32::from(row.lane));
+    raw.append(cstr!("published"), false);
+    raw.append(cstr!("pending"), row.pending);
+    raw.append(cstr!("event"), event);
+    Ok(raw)
+}
+
+fn raw_bson(value: &Bson) -> Result<RawBson, bson::error::Error> {
+    match value {
+        Bson::Document(document) => RawDocumentBuf::try_from(document).map(RawBson::Document),
+        other => other.clone().try_into(),
+    }
 }
 
 /// An id as it stands in the collection.
@@ -136,7 +151,7 @@ pub(super) fn outstanding(raw: &RawDocument) -> Result<Option<Vec<String>>, &'st
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bson::oid::ObjectId;
+    use bson::{doc, oid::ObjectId};
 
     fn read(document: Document) -> Result<Row, String> {
         let raw = RawDocumentBuf::try_from(&document).unwrap();
