@@ -25,6 +25,7 @@ use mongodb::{
 
 use crate::{
     error::{Error, Result},
+    lane::LANES,
     row::RowId,
 };
 
@@ -83,11 +84,18 @@ impl Store {
     ///
     /// One scan of the index on lane and pending, no sort. The bound is taken once: `$$NOW` does not
     /// move while the cursor is read, so rows that become due meanwhile are left to the next cycle.
+    ///
+    /// All lanes are asked for as a range. Marked rows leave keys in the index for as long as a snapshot may need them (five
+    /// minutes by default), and each lane that is asked for by itself makes the server pass over them anew: after a million
+    /// rows that made an empty cycle take 130 ms instead of 85.
     pub(crate) async fn due(&self, lanes: &[u8], batch: u32) -> Result<Cursor<Document>> {
-        let lanes: Vec<i32> = lanes.iter().map(|&lane| lane.into()).collect();
+        let lanes = match lanes.len() == usize::from(LANES) {
+            true => doc! { "$gte": 0, "$lt": i32::from(LANES) },
+            false => doc! { "$in": lanes.iter().map(|&lane| i32::from(lane)).collect::<Vec<_>>() },
+        };
         let filter = doc! {
             "published": false,
-            "lane": { "$in": lanes },
+            "lane": lanes,
             "$expr": { "$lte": ["$pending", { "$toLong": "$$NOW" }] },
         };
         self.find(filter, batch).await
