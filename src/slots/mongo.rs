@@ -140,7 +140,7 @@ impl Group {
             *hints = None;
         } else if hints.is_none() {
             let (slots, id) = (self.place.slots.clone(), self.place.id.clone());
-            *hints = Some(hints::follow(slots, id).boxed());
+            *hints = Some(hints::follow(slots, id, self.place.beat).boxed());
         }
     }
 

@@ -36,7 +36,7 @@ pub enum Input {
     Tick,
     /// What came of the request of this number. Any but the one awaited is ignored.
     Reply { number: u64, outcome: Outcome },
-    /// A look at the document showed that the epoch or a `seen` changed, or it was the first.
+    /// A look at the document showed that something else than a beat changed, or it was the first.
     Hint,
     /// The host holds nothing any more: everything in flight was resolved or cut since this order was given.
     Drained { order: u64 },

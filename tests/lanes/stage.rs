@@ -84,7 +84,7 @@ impl Stage {
             labels: "created".into(),
             beat: self.beat,
         };
-        // A change stream keeps a connection, and a test may have many replicas in one process.
+        // A test may have many replicas in one process.
         let mongo = format!("{}&maxPoolSize=200", self.mongo);
         casting
             .with(NAMESPACE, &self.namespace)

@@ -14,23 +14,26 @@ use mongodb::{
     options::{ReadPreference, SelectionCriteria},
 };
 
-use crate::report::Reports;
+use super::spelling;
+use crate::{report::Reports, slots::protocol::PROTOCOL};
 
-/// From one look to the next, while all members agree.
-const SETTLED: Duration = Duration::from_millis(250);
+/// Looks within a beat, while all members agree.
+const SETTLED: u32 = 4;
 
 /// While they do not: what one does the others wait for.
-const UNSETTLED: Duration = Duration::from_millis(50);
-
-/// From a look that failed to the next, and the longest that one may take.
-const PACE: Duration = Duration::from_secs(1);
+const UNSETTLED: u32 = 40;
 
 /// Yields with the first look, and whenever the document has changed since the last by more than a beat, which alone is no
 /// news.
-pub(super) fn follow(slots: Collection<Document>, group: String) -> impl Stream<Item = ()> {
+pub(super) fn follow(
+    slots: Collection<Document>,
+    group: String,
+    beat: Duration,
+) -> impl Stream<Item = ()> {
     let hints = Hints {
         slots,
         group,
+        beat,
         last: None,
         wait: Duration::ZERO,
         reports: Reports::default(),
@@ -44,6 +47,7 @@ pub(super) fn follow(slots: Collection<Document>, group: String) -> impl Stream<
 struct Hints {
     slots: Collection<Document>,
     group: String,
+    beat: Duration,
     /// What was seen last; the inner one is none while there is no such document.
     last: Option<Option<Document>>,
     /// Until the next look.
@@ -55,38 +59,37 @@ impl Hints {
     async fn next(&mut self) {
         loop {
             tokio::time::sleep(self.wait).await;
-            match self.look().await {
-                Ok(seen) => {
-                    let is_settled = seen.as_ref().is_some_and(is_settled);
-                    self.wait = if is_settled { SETTLED } else { UNSETTLED };
+            // Long enough for a server that is slow; it gives up first.
+            let looked = tokio::time::timeout(self.beat * 2, self.look()).await;
+            match looked {
+                Ok(Ok(seen)) => {
+                    let is_settled = seen.as_ref().is_none_or(is_settled);
+                    self.wait = self.beat / if is_settled { SETTLED } else { UNSETTLED };
                     if self.last.as_ref() != Some(&seen) {
                         self.last = Some(seen);
                         return;
                     }
                 }
-                Err(reason) => {
-                    self.wait = PACE;
-                    self.report(&reason);
-                }
+                Ok(Err(error)) => self.report(&error.to_string()),
+                Err(_) => self.report("no answer in time"),
             }
         }
     }
 
-    async fn look(&self) -> Result<Option<Document>, String> {
-        let looked = self
-            .slots
+    async fn look(&self) -> mongodb::error::Result<Option<Document>> {
+        self.slots
             .find_one(doc! { "_id": &self.group })
             .projection(doc! { "members.beat": 0 })
-            .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary));
-        match tokio::time::timeout(PACE, looked.into_future()).await {
-            Ok(looked) => looked.map_err(|error| error.to_string()),
-            Err(_) => Err(format!("no answer within {} s", PACE.as_secs())),
-        }
+            .max_time(self.beat)
+            .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary))
+            .await
     }
 
+    /// The server quotes the command, which is another each time.
     fn report(&mut self, reason: &str) {
+        self.wait = self.beat;
         let group = &self.group;
-        self.reports.first(reason, |times| {
+        self.reports.first("look", |times| {
             tracing::debug!(
                 group,
                 reason,
@@ -97,12 +100,36 @@ impl Hints {
     }
 }
 
-/// Whether every member has seen the epoch. Judged by the text alone: only the pace depends on it.
+/// Whether nothing is to be waited for: every member has seen the epoch, or the group is of another protocol. Only the pace
+/// depends on it.
 fn is_settled(group: &Document) -> bool {
+    if spelling::protocol(group) != Ok(PROTOCOL.into()) {
+        return true;
+    }
     let epoch = group.get("epoch");
     let members = group.get_array("members").map_or(&[][..], Vec::as_slice);
     members.iter().all(|member| {
         let member = member.as_document();
         member.is_some_and(|member| member.get("seen") == epoch)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_group_is_settled_once_all_have_seen_its_epoch() {
+        let group = |seen: [i64; 2]| {
+            let members = seen.map(|number| doc! { "seen": { "number": number } });
+            doc! { "protocol": PROTOCOL, "epoch": { "number": 7_i64 }, "members": members.to_vec() }
+        };
+        assert!(is_settled(&group([7, 7])));
+        assert!(!is_settled(&group([7, 6])));
+        let mut created = group([7, 7]);
+        created.insert("members", vec![doc! { "id": "without seen" }]);
+        assert!(!is_settled(&created));
+        created.insert("protocol", PROTOCOL + 1);
+        assert!(is_settled(&created), "of another protocol");
+    }
 }

@@ -154,7 +154,7 @@ fn understood(request: &Request, reply: &Document) -> Result<Outcome, String> {
                 None => Ok(Outcome::Missing),
                 Some(document) => {
                     let document = document.as_document().ok_or("a document that is none")?;
-                    match number(document, "protocol")? {
+                    match protocol(document)? {
                         version if version == u64::from(PROTOCOL) => {
                             Ok(Outcome::Shown(read(document)?))
                         }
@@ -275,6 +275,11 @@ fn name(document: &Document, field: &str) -> Result<Name, String> {
 }
 
 /// A number of any type: someone may have edited the document by hand.
+/// The version of the text that a group keeps to.
+pub(super) fn protocol(group: &Document) -> Result<u64, String> {
+    number(group, "protocol")
+}
+
 fn number(document: &Document, field: &str) -> Result<u64, String> {
     let number = match document.get(field) {
         Some(Bson::Int32(number)) => i64::from(*number),

@@ -566,7 +566,7 @@ impl World {
     }
 }
 
-/// What the change stream calls news: not a beat.
+/// What a look at the document calls news: not a beat.
 pub fn news(document: &Document) -> (super::super::Epoch, Vec<Option<super::super::Epoch>>) {
     (
         document.epoch.clone(),
