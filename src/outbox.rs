@@ -251,8 +251,8 @@ impl Outbox {
     /// 1024 messages for one who is slow, and he is told how many he missed. Nobody waits for him, no commit and no
     /// publication. A message may be heard before it is published.
     ///
-    /// All subscriptions of an outbox share one change stream, which the user has to be allowed to open (`changeStream` and
-    /// `find` on the database).
+    /// All subscriptions of an outbox share one change stream, which the user has to be allowed to open: `find` and
+    /// `changeStream` on the collection of the rows.
     ///
     /// ```no_run
     /// # async fn example(pots: toa_outbox::Outbox) -> toa_outbox::Result<()> {
@@ -272,7 +272,7 @@ impl Outbox {
     ///
     /// # Errors
     ///
-    /// [`Error::Component`] if the pattern fits no label that is consumed, [`Error::Unfit`] on a standalone server,
+    /// [`Error::Setting`] if the pattern fits no label that is consumed, [`Error::Unfit`] on a standalone server,
     /// [`Error::Store`] if the change stream cannot be opened.
     pub async fn subscribe(&self, pattern: &str) -> Result<Subscription> {
         let inner = &self.inner;
@@ -289,9 +289,8 @@ impl Outbox {
             database: inner.database.clone(),
             collection: inner.store.collection().to_owned(),
             routes: inner.routes.clone(),
-            stop: relay.stopping(),
         };
-        inner.hub.join(source, wants).await
+        inner.hub.join(source, wants, relay).await
     }
 
     /// The routes of the labels that fit a pattern.
@@ -308,11 +307,11 @@ impl Outbox {
             }
         }
         if fitting.is_empty() {
-            return Err(Error::Component {
-                component: inner.component.clone(),
-                problem: format!(
-                    "the pattern {pattern:?} fits none of the labels that are consumed: {names:?}"
-                ),
+            return Err(Error::Setting {
+                name: "pattern".into(),
+                origin: "subscribe".into(),
+                value: pattern.into(),
+                expected: format!("expected one that fits a label that is consumed, of {names:?}"),
             });
         }
         Ok(fitting)

@@ -214,9 +214,14 @@ impl Relay {
         self.run(watch.run(self.stop.clone()).boxed());
     }
 
-    /// Cancelled when it takes nothing more.
-    pub(crate) fn stopping(&self) -> CancellationToken {
-        self.stop.clone()
+    /// Runs a loop beside its own, until it ends by itself or the relay takes nothing more.
+    pub(crate) fn run_beside(&self, task: impl Future<Output = ()> + Send + 'static) {
+        let stop = self.stop.clone();
+        let until_stopped = async move {
+            // None where it was stopped.
+            let _ = stop.run_until_cancelled(task).await;
+        };
+        self.run(until_stopped.boxed());
     }
 
     /// Told when lanes come or go.

@@ -2,15 +2,24 @@
 
 /// Whether a name fits, each `*` standing for any characters or none.
 pub(crate) fn fits(pattern: &str, name: &str) -> bool {
-    let Some((head, rest)) = pattern.split_once('*') else {
+    let mut parts = pattern.split('*');
+    // Splitting always yields a first part.
+    let head = parts.next().unwrap_or_default();
+    let Some(tail) = parts.next_back() else {
         return pattern == name;
     };
-    let Some(tail) = name.strip_prefix(head) else {
-        return false;
-    };
-    let starts = tail.char_indices().map(|(start, _)| start);
-    let mut ends = starts.chain([tail.len()]);
-    ends.any(|end| fits(rest, &tail[end..]))
+    let rest = name
+        .strip_prefix(head)
+        .and_then(|rest| rest.strip_suffix(tail));
+    let Some(mut rest) = rest else { return false };
+    // The first place is as good as any: it leaves most for those that follow.
+    parts.all(|part| match rest.split_once(part) {
+        Some((_, after)) => {
+            rest = after;
+            true
+        }
+        None => false,
+    })
 }
 
 #[cfg(test)]
@@ -44,6 +53,8 @@ mod tests {
             ("created", "tea_pots.created"),
             ("tea.pots.*", "tea_pots.created"),
             ("t*t", "t"),
+            ("a*b*b", "ab"),
+            ("*ab*bc", "abc"),
             ("", "tea_pots.created"),
         ] {
             assert!(!fits(pattern, name), "{pattern} {name}");

@@ -8,15 +8,16 @@ use std::{sync::Arc, time::Duration};
 use bson::Timestamp;
 use mongodb::Database;
 use tokio::sync::{Mutex, mpsc};
-use tokio_util::sync::CancellationToken;
 
 use crate::{
     error::{Error, Result},
+    relay::Relay,
+    report::Reports,
     routes::{RouteSet, Routes},
     row::{Event, RowId},
     store::{
         decode,
-        feed::{Collections, Feed, Inserted, fence},
+        feed::{Feed, Inserted, fence},
     },
 };
 
@@ -58,35 +59,40 @@ pub struct Live {
 }
 
 impl Subscription {
-    /// What comes next, in the order of the commits; none once the outbox is shut down or dropped. Cancel safe.
+    /// What comes next, in the order of the commits; none once the outbox takes nothing more: it is being shut down, was
+    /// dropped, or died. Cancel safe.
     pub async fn next(&mut self) -> Option<Heard> {
         self.heard.recv().await
     }
 }
 
 /// Where subscribers find who tells them, if somebody does already.
-#[derive(Default)]
-pub(super) struct Hub(Mutex<Option<mpsc::UnboundedSender<Listener>>>);
+#[derive(Clone, Default)]
+pub(super) struct Hub(Arc<Mutex<Option<mpsc::UnboundedSender<Listener>>>>);
 
 /// The rows that are listened to.
 pub(super) struct Source {
     pub(super) database: Database,
     pub(super) collection: String,
     pub(super) routes: Arc<Routes>,
-    pub(super) stop: CancellationToken,
 }
 
 impl Hub {
     /// Hears what is committed after this has returned, and nothing that was before it was called.
-    pub(super) async fn join(&self, source: Source, wants: RouteSet) -> Result<Subscription> {
+    pub(super) async fn join(
+        &self,
+        source: Source,
+        labels: RouteSet,
+        relay: &Relay,
+    ) -> Result<Subscription> {
         let (to, heard) = mpsc::channel(MOST);
         let since = fence(&source.database).await?;
-        let mut listener = Listener::new(wants, since, to);
+        let mut listener = Listener::new(labels, since, to);
         let mut inbox = self.0.lock().await;
         if let Some(inbox) = &*inbox {
             match inbox.send(listener) {
                 Ok(()) => return Ok(Subscription { heard }),
-                // Whoever told the others has ended with the last of them.
+                // Whoever told the others was stopped.
                 Err(refused) => listener = refused.0,
             }
         }
@@ -95,67 +101,70 @@ impl Hub {
         *inbox = Some(sender);
         let teller = Teller {
             source,
+            hub: self.clone(),
             coming,
             listeners: vec![listener],
+            reports: Reports::default(),
         };
-        tokio::spawn(teller.run(feed));
+        relay.run_beside(teller.run(feed));
         Ok(Subscription { heard })
     }
 }
 
 impl Source {
     async fn open(&self) -> Result<Feed> {
-        let collections = Collections::These(vec![self.collection.clone()]);
-        Feed::of_all(&self.database, &collections, true).await
+        Feed::of_one(&self.database, &self.collection).await
     }
 }
 
 /// Reads the change stream and tells all who listen.
 struct Teller {
     source: Source,
+    hub: Hub,
     coming: mpsc::UnboundedReceiver<Listener>,
     listeners: Vec<Listener>,
+    reports: Reports,
 }
 
 impl Teller {
-    async fn run(mut self, feed: Feed) {
-        let stop = self.source.stop.clone();
-        tokio::select! {
-            () = stop.cancelled() => {}
-            () = self.tell_on(feed) => {}
-        }
-    }
-
     /// Until nobody listens any more.
-    async fn tell_on(&mut self, mut feed: Feed) {
+    async fn run(mut self, mut feed: Feed) {
         loop {
             let fed = feed.next().await;
-            if !self.has_listeners() {
+            if !self.has_listeners().await {
                 return;
             }
+            self.listeners.iter_mut().for_each(Listener::own_up);
             match fed {
                 Ok(Some(inserted)) => self.tell(&inserted),
-                Ok(None) => self.listeners.iter_mut().for_each(Listener::own_up),
-                Err(error) => feed = self.open_anew(error).await,
+                Ok(None) => {}
+                Err(error) => match self.open_anew(error).await {
+                    Some(again) => feed = again,
+                    None => return,
+                },
             }
         }
     }
 
-    /// Whoever comes while it is found that there is nobody is still taken in.
-    fn has_listeners(&mut self) -> bool {
+    /// Nobody can come while it is found that there is nobody, and whoever comes after that finds nobody to tell him.
+    async fn has_listeners(&mut self) -> bool {
         self.take_in();
         if self.listeners.is_empty() {
-            self.coming.close();
+            let hub = self.hub.clone();
+            let mut inbox = hub.0.lock().await;
             self.take_in();
+            if self.listeners.is_empty() {
+                *inbox = None;
+            }
         }
         !self.listeners.is_empty()
     }
 
     fn take_in(&mut self) {
-        self.listeners.retain(|listener| !listener.to.is_closed());
         while let Ok(listener) = self.coming.try_recv() {
             self.listeners.push(listener);
         }
+        self.listeners.retain(|listener| !listener.to.is_closed());
     }
 
     /// A row that cannot be read, and a label that cannot be rendered, are reported by who publishes them.
@@ -163,11 +172,13 @@ impl Teller {
         let Some(Ok(row)) = inserted.row().map(decode) else {
             return;
         };
-        let (event, routes) = (Arc::new(row.event), &self.source.routes);
+        let routes = &self.source.routes;
+        let done = routes.done(row.outstanding.as_deref());
+        let event = Arc::new(row.event);
         for (index, rendering) in routes.all.iter().enumerate() {
             let wants = |listener: &&mut Listener| listener.wants(index, inserted.at());
             let mut listeners = self.listeners.iter_mut().filter(wants).peekable();
-            if listeners.peek().is_none() {
+            if done.contains(index) || listeners.peek().is_none() {
                 continue;
             }
             let Ok(Some(body)) = rendering.label.render(&event, routes.encoding) else {
@@ -183,19 +194,25 @@ impl Teller {
         }
     }
 
-    async fn open_anew(&mut self, mut error: Error) -> Feed {
+    /// None once nobody listens any more.
+    async fn open_anew(&mut self, mut error: Error) -> Option<Feed> {
         loop {
             let collection = &self.source.collection;
-            tracing::warn!(%error, collection, "subscribers hear nothing until the change stream is open again");
+            self.reports.first(&error.to_string(), |times| {
+                tracing::warn!(%error, collection, times, "subscribers hear nothing until the change stream is open again");
+            });
             tokio::time::sleep(PACE).await;
-            match self.source.open().await {
+            let opened = self.source.open().await;
+            // Those too who came while it was closed.
+            if !self.has_listeners().await {
+                return None;
+            }
+            match opened {
                 Ok(feed) => {
-                    // Those too who came while it was closed.
-                    self.take_in();
                     self.listeners
                         .iter_mut()
                         .for_each(|listener| listener.gap = true);
-                    return feed;
+                    return Some(feed);
                 }
                 Err(again) => error = again,
             }
@@ -206,7 +223,7 @@ impl Teller {
 /// A subscriber, as seen from who tells him.
 struct Listener {
     labels: RouteSet,
-    /// What was committed until then he does not hear.
+    /// What was committed by then he does not hear.
     since: Timestamp,
     to: mpsc::Sender<Heard>,
     /// What he is still to be told that he was not told.

@@ -5,6 +5,7 @@ use std::{future::IntoFuture, time::Duration};
 use bson::{Document, RawDocument, RawDocumentBuf, Timestamp, doc};
 use mongodb::{
     Database,
+    action::Watch,
     change_stream::ChangeStream,
     error::Error as DriverError,
     options::{ReadPreference, SelectionCriteria},
@@ -70,6 +71,7 @@ impl Feed {
     }
 
     /// The same of every row that is inserted, readable or not; without its event unless it is to be `whole`.
+    #[cfg(feature = "sidecar")]
     pub(crate) async fn of_all(
         database: &Database,
         collections: &Collections,
@@ -82,10 +84,24 @@ impl Feed {
         Self::with(database, pipeline).await
     }
 
+    /// The rows that are inserted into one collection and are owed to somebody. It ends when the collection is dropped.
+    pub(crate) async fn of_one(database: &Database, collection: &str) -> Result<Self> {
+        let unpublished = doc! { "operationType": "insert", "fullDocument.published": false };
+        let rows = database.collection::<Document>(collection);
+        Self::open_by(database, rows.watch(), vec![doc! { "$match": unpublished }]).await
+    }
+
     async fn with(database: &Database, pipeline: Vec<Document>) -> Result<Self> {
+        Self::open_by(database, database.watch(), pipeline).await
+    }
+
+    async fn open_by(
+        database: &Database,
+        stream: Watch<'_>,
+        pipeline: Vec<Document>,
+    ) -> Result<Self> {
         let name = database.name().to_owned();
-        let opened = database
-            .watch()
+        let opened = stream
             .pipeline(pipeline)
             .max_await_time(LONGEST_AWAIT)
             .batch_size(BATCH)

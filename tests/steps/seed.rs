@@ -87,6 +87,20 @@ async fn leaves(w: &mut Tea, count: usize) {
     many(w, count, String::new(), String::new()).await;
 }
 
+#[when(regex = r#"^an archive is restored with the published pot "(\w+)"$"#)]
+async fn restored(w: &mut Tea, pot: String) {
+    let mut row = row(&pot);
+    row.extend(doc! { "published": true, "publishedAt": bson::DateTime::now() });
+    leave(w, pot, row).await;
+}
+
+#[when(regex = r#"^a row comes of the pot "(\w+)", which owes "(\S+)" alone$"#)]
+async fn owing(w: &mut Tea, pot: String, route: String) {
+    let mut row = row(&pot);
+    row.insert("outstanding", [route]);
+    leave(w, pot, row).await;
+}
+
 /// Whoever owns them: a row in each has been published and marked.
 #[when("every lane is pumped")]
 async fn pumped(w: &mut Tea) {
