@@ -68,10 +68,7 @@ pub(crate) fn decode(raw: &RawDocument) -> Result<Row, Malformed> {
         id: id
             .and_then(row_id)
             .ok_or_else(|| malformed("_id is neither a UUID, an ObjectId nor a string"))?,
-        lane: whole(raw, "lane")
-            .and_then(|lane| u8::try_from(lane).ok())
-            .filter(|&lane| lane < LANES)
-            .ok_or_else(|| malformed("lane is not a whole number from 0 to 127"))?,
+        lane: lane(raw).ok_or_else(|| malformed("lane is not a whole number from 0 to 127"))?,
         pending: whole(raw, "pending").ok_or_else(|| malformed("pending is not a number"))?,
         event: event(raw).map_err(|problem| malformed(&problem))?,
         outstanding: outstanding(raw).map_err(malformed)?,
@@ -94,6 +91,17 @@ fn shown(id: RawBsonRef<'_>) -> String {
         Some(id) => id.to_string(),
         None => Bson::try_from(id).map_or_else(|_| "unreadable".into(), |id| id.to_string()),
     }
+}
+
+/// A fraction of a lane is none, though it lies between two of them.
+fn lane(raw: &RawDocument) -> Option<u8> {
+    let lane = u8::try_from(whole(raw, "lane")?).ok()?;
+    let is_whole = match raw.get("lane").ok()?? {
+        RawBsonRef::Double(number) => number.fract() == 0.0,
+        RawBsonRef::Decimal128(number) => number.to_string().parse::<f64>().ok()?.fract() == 0.0,
+        _ => true,
+    };
+    (is_whole && lane < LANES).then_some(lane)
 }
 
 /// A number of any BSON type; fractions are cut off.
@@ -204,6 +212,8 @@ mod tests {
             assert_eq!(read(with("pending", pending)).unwrap().pending, 5);
         }
         assert_eq!(read(with("lane", 7.0)).unwrap().lane, 7);
+        let decimal: bson::Decimal128 = "7.0".parse().unwrap();
+        assert_eq!(read(with("lane", decimal)).unwrap().lane, 7);
         let decimal: bson::Decimal128 = "5".parse().unwrap();
         assert_eq!(read(with("pending", decimal)).unwrap().pending, 5);
     }
@@ -226,6 +236,11 @@ mod tests {
             (with("lane", 128), "lane"),
             (with("lane", -1), "lane"),
             (with("lane", "3"), "lane"),
+            (with("lane", 1.5), "lane"),
+            (
+                with("lane", "1.5".parse::<bson::Decimal128>().unwrap()),
+                "lane",
+            ),
             (with("pending", "now"), "pending"),
             (with("event", 1), "event"),
             (with("event", doc! { "state": 1 }), "event.state"),
