@@ -133,7 +133,7 @@ impl Group {
         self.says.knows(self.all.len());
     }
 
-    /// Follows the group for as long as it is small. In a large one every hint would cost more than the time it saves.
+    /// Looks at the group for as long as it is small. In a large one that would cost more than the time it saves.
     fn follow(&self, hints: &mut Option<BoxStream<'static, ()>>) {
         let members = self.protocol.known().map_or(0, |known| known.members.len());
         if members > MOST_HINTED {

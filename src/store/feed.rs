@@ -123,7 +123,7 @@ impl Feed {
         let next = tokio::time::timeout(SILENCE, self.stream.next_if_any()).await;
         match next.unwrap_or_else(|_| Err(silent())) {
             Ok(None) if !self.stream.is_alive() => Err(self.failed(DriverError::custom(
-                "the server ended the stream, the database may have been dropped",
+                "the server ended the stream; the database or the collection may have been dropped",
             ))),
             Ok(event) => Ok(event.map(Inserted)),
             Err(error) => Err(self.failed(error)),

@@ -2,7 +2,7 @@
 //! everything takes up to a beat longer.
 //!
 //! Not a change stream, which would tell at once: for that the server reads the whole of its oplog, for each replica and for
-//! each of these streams. Beside a busy outbox that took more of it than inserting the rows. To find one document by its id
+//! each of these streams. Beside a busy outbox it examined as much again for that as for the rows. To find one document by its id
 //! takes next to nothing.
 
 use std::time::Duration;
