@@ -261,9 +261,12 @@ async fn a_row_that_cannot_be_marked_keeps_no_other_from_it() {
     stage
         .insert((0..50).map(|number| row(format!("row-{number}"), 1)))
         .await;
-    // Read as lane 3, and refused by the validator that comes later.
-    stage.insert([with(row("bad", 1), "lane", 3.5)]).await;
+    stage.insert([with(row("bad", 1), "color", "red")]).await;
     stage.run(&["init"]).await.ends_with(0);
+    // A rule of the service's own, later than the row.
+    let validator = doc! { "color": { "$exists": false } };
+    let rule = doc! { "collMod": stage.outbox(), "validator": validator };
+    stage.database.run_command(rule).await.unwrap();
     let ran = stage
         .run(&["publish", "--where", "{}", "--yes", "--mark"])
         .await
