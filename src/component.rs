@@ -4,12 +4,12 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::{
     error::{Error, Result},
-    label::{Encoding, Label},
+    label::{Encoding, Label, pattern},
     routes::{Rendering, Routes},
-    sinks::Route,
+    sinks::{AMQP, Route},
 };
 
-/// The most labels of one component: a row's routes are kept as the bits of a word.
+/// The most labels of one component.
 const MOST_LABELS: usize = 64;
 
 /// One entity collection and the events that are published of it.
@@ -147,21 +147,58 @@ impl Component {
         self.outbox.clone().unwrap_or_else(default)
     }
 
-    /// Checks the declaration and works out the routes of the labels in `consumed`; none: of all.
+    /// Checks the declaration and works out the routes to the broker of the labels in `consumed`; none: of all.
     pub(crate) fn routes(&self, consumed: Option<&[String]>) -> Result<Routes> {
         self.check(consumed)?;
         let wanted = |label: &&Label| {
             consumed.is_none_or(|names| names.iter().any(|name| name == label.name()))
         };
-        let routes = self.labels.iter().filter(wanted).map(|label| Rendering {
-            name: Rendering::to_amqp(label.name()),
-            label: label.clone(),
-            route: Arc::new(self.route(label)),
-        });
+        let labels = self.labels.iter().filter(wanted);
         Ok(Routes {
             encoding: self.encoding,
-            all: routes.collect(),
+            all: self.to(&AMQP.into(), labels),
         })
+    }
+
+    /// The routes to a sink of the labels that fit one of its patterns, which are those of [`Outbox::subscribe`].
+    /// What is consumed is what the broker's consumers say; a sink says it itself.
+    ///
+    /// [`Outbox::subscribe`]: crate::Outbox::subscribe
+    pub(crate) fn routes_to(&self, sink: &Arc<str>, patterns: &[String]) -> Result<Vec<Rendering>> {
+        let entities = self.entities();
+        let name = |label: &Label| format!("{entities}.{}", label.name());
+        let is_wanted = |label: &Label, pattern: &String| pattern::fits(pattern, &name(label));
+        let fits_none = |pattern: &&String| {
+            !self
+                .labels
+                .iter()
+                .any(|label| is_wanted(label, pattern))
+        };
+        if let Some(pattern) = patterns.iter().find(fits_none) {
+            let names: Vec<String> = self.labels.iter().map(name).collect();
+            return Err(Error::Setting {
+                name: "patterns".into(),
+                origin: format!("sink {sink:?}"),
+                value: pattern.clone(),
+                expected: format!("expected one that fits a label that is declared, of {names:?}"),
+            });
+        }
+        let wanted = |label: &&Label| {
+            patterns
+                .iter()
+                .any(|pattern| is_wanted(label, pattern))
+        };
+        Ok(self.to(sink, self.labels.iter().filter(wanted)))
+    }
+
+    fn to<'a>(
+        &self,
+        sink: &Arc<str>,
+        labels: impl Iterator<Item = &'a Label>,
+    ) -> Vec<Rendering> {
+        labels
+            .map(|label| Rendering::new(sink, label, self.route(label)))
+            .collect()
     }
 
     fn route(&self, label: &Label) -> Route {

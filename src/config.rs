@@ -108,6 +108,8 @@ pub struct Settings {
     /// How long a confirm may stay away on a connection that is not blocked before its channel is
     /// rebuilt and the message counts as not sent, default 60 s.
     pub confirm_timeout: Duration,
+    /// How long a [`Sink`](crate::Sink) may take for a batch before it counts as failed, default 30 s.
+    pub sink_timeout: Duration,
     /// How long a shutdown waits for what is in flight, default 10 s.
     pub grace: Duration,
 }
@@ -132,6 +134,7 @@ impl Default for Settings {
             events: HashMap::new(),
             deadline: Duration::from_secs(120),
             confirm_timeout: Duration::from_secs(60),
+            sink_timeout: Duration::from_secs(30),
             grace: Duration::from_secs(10),
         }
     }
@@ -158,6 +161,7 @@ impl fmt::Debug for Settings {
             .field("events", &self.events)
             .field("deadline", &self.deadline)
             .field("confirm_timeout", &self.confirm_timeout)
+            .field("sink_timeout", &self.sink_timeout)
             .field("grace", &self.grace)
             .finish()
     }
@@ -247,6 +251,7 @@ impl Settings {
         let spans = [
             ("deadline", self.deadline),
             ("confirm_timeout", self.confirm_timeout),
+            ("sink_timeout", self.sink_timeout),
             ("grace", self.grace),
         ];
         for (name, span) in spans {

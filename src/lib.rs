@@ -37,6 +37,7 @@
 //! | [`Row`], [`Event`] | what is stored |
 //! | [`Slot`], [`LANES`] | which rows a replica pumps |
 //! | [`Amqp`] | the connection to the broker |
+//! | [`Sink`], [`Message`], [`Verdict`] | destinations of the application's own |
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -74,10 +75,10 @@ pub use config::Settings;
 pub use error::{Error, Result};
 pub use label::{BoxError, Encoding, Label};
 pub use lane::{LANES, NotASlot, Slot};
-pub use outbox::{Heard, Live, Outbox, Subscription, Transaction, Written};
+pub use outbox::{Builder, Heard, Live, Outbox, Subscription, Transaction, Written};
 pub use relay::{ledger::Left, pump::Pass};
 pub use row::{Event, Row, RowId};
-pub use sinks::amqp::Amqp;
+pub use sinks::{Message, Sink, Verdict, amqp::Amqp};
 pub use store::init;
 
 /// The examples of the README compile.

@@ -1,8 +1,8 @@
 //! What is counted, and when to worry. Only this file names a metric. What reads them is the application's to install
 //! before it opens an outbox: the handles are made then, and those made without a recorder count nothing for ever.
 //!
-//! Labels are bounded: `component` and `label` by what is declared, `kind` by [`Failure`]. Handles are made once a
-//! component, since looking one up by name costs more than all else that is done here for a row.
+//! Labels are bounded: `component`, `sink` and `label` by what is declared, `kind` by [`Failure`]. Handles are made once a
+//! component and sink, since looking one up by name costs more than all else that is done here for a row.
 
 #[cfg(feature = "sidecar")]
 pub(crate) mod prometheus;
@@ -34,7 +34,7 @@ const KINDS: [(Failure, &str); 4] = [
     (Failure::Unrendered, "unrendered"),
 ];
 
-/// The handles of one component.
+/// The handles of one component and one sink.
 #[derive(Clone)]
 pub(crate) struct Meters(Arc<Handles>);
 
@@ -57,11 +57,15 @@ struct OfLabel {
 }
 
 impl Meters {
-    /// Those of `component`, whose labels are these, in the order in which they are numbered here.
-    pub(crate) fn new<'a>(component: &str, labels: impl Iterator<Item = &'a str>) -> Self {
-        let of = [("component", component.to_owned())];
+    /// Those of what `component` owes `sink`, with these labels, in the order in which they are numbered here.
+    pub(crate) fn new<'a>(
+        component: &str,
+        sink: &str,
+        labels: impl Iterator<Item = &'a str>,
+    ) -> Self {
+        let of = [("component", component.to_owned()), ("sink", sink.to_owned())];
         Self(Arc::new(Handles {
-            labels: labels.map(|label| OfLabel::new(component, label)).collect(),
+            labels: labels.map(|label| OfLabel::new(&of, label)).collect(),
             avoided: counter!(AVOIDED, &of),
             marked: counter!(MARKED, &of),
             malformed: counter!(MALFORMED, &of),
@@ -102,7 +106,7 @@ impl Meters {
         self.0.avoided.increment(1);
     }
 
-    /// Rows owe nothing any more, and say so. Worry when it stays behind what is published: then each is sent again
+    /// Rows owe the sink nothing any more, and say so. Worry when it stays behind what is published: then each is sent again
     /// after a restart.
     pub(crate) fn marked(&self, rows: usize) {
         self.0.marked.increment(rows as u64);
@@ -138,13 +142,8 @@ impl Meters {
 }
 
 impl OfLabel {
-    fn new(component: &str, label: &str) -> Self {
-        let of = |more: &[(&'static str, String)]| {
-            let both = [("component", component), ("label", label)];
-            let mut of: Vec<_> = both.map(|(name, value)| (name, value.to_owned())).into();
-            of.extend_from_slice(more);
-            of
-        };
+    fn new(of: &[(&'static str, String)], label: &str) -> Self {
+        let of = |more: &[(&'static str, String)]| [of, &[("label", label.to_owned())], more].concat();
         Self {
             published: counter!(PUBLISHED, &of(&[])),
             failed: KINDS.map(|(_, kind)| counter!(FAILED, &of(&[("kind", kind.to_owned())]))),

@@ -1,10 +1,11 @@
 //! The writer: all an application needs.
 
+mod builder;
 mod entity;
 mod subscription;
 mod transaction;
 
-use std::sync::Arc;
+use std::{collections::BTreeSet, sync::Arc};
 
 use bson::Document;
 use mongodb::{ClientSession, Collection, Database};
@@ -20,15 +21,15 @@ use crate::{
         line::Line,
         pump::Pass,
     },
-    routes::{RouteSet, Routes},
+    routes::{Rendering, RouteSet, Routes},
     row::{Event, Row, RowId, now},
-    sinks::amqp::Amqp,
-    slots::Seat,
-    store::{Store, encode, server::Hello},
+    sinks::{Outlet, amqp::Amqp},
+    store::{Store, encode},
 };
 
 use subscription::{Hub, Source};
 
+pub use builder::Builder;
 pub use subscription::{Heard, Live, Subscription};
 pub use transaction::Transaction;
 
@@ -71,8 +72,8 @@ struct Inner {
 enum Mode {
     /// It commits as a row, and the relay publishes it.
     Rows(Box<Relay>, Arc<Line>),
-    /// A standalone server: the operation publishes it.
-    Inline(Amqp),
+    /// A standalone server: the operation publishes it to these sinks.
+    Inline(Vec<Outlet>),
     /// Nothing consumes it.
     Nothing,
 }
@@ -92,15 +93,7 @@ impl Outbox {
         component: Component,
         settings: Settings,
     ) -> Result<Self> {
-        let consumed = settings
-            .events
-            .get(&component.variable())
-            .map(Vec::as_slice);
-        if component.routes(consumed)?.all.is_empty() {
-            return Self::silent(database, component, settings);
-        }
-        let sink = Amqp::start(&settings)?;
-        Self::open_with(database, component, settings, &sink).await
+        Self::builder(database, component, settings).open().await
     }
 
     /// As [`open`](Self::open), with a connection that may be shared by several outboxes.
@@ -114,80 +107,31 @@ impl Outbox {
         settings: Settings,
         sink: &Amqp,
     ) -> Result<Self> {
-        settings.check("builder")?;
-        let consumed = settings
-            .events
-            .get(&component.variable())
-            .map(Vec::as_slice);
-        let routes = Arc::new(component.routes(consumed)?);
-        if routes.all.is_empty() {
-            return Self::silent(database, component, settings);
-        }
-        let store = Store::new(database, &component.rows());
-        let mode = if Hello::ask(database).await?.is_transactional() {
-            if settings.ensure {
-                store.ensure(settings.retention).await?;
-            }
-            if settings.defer {
-                tracing::info!(
-                    component = component.id(),
-                    "TOA_OUTBOX_DEFER: only the pump delivers"
-                );
-            }
-            let seat = Seat::of_component(&settings, database, &component.rows());
-            let relay = Relay::start(&settings, seat, sink);
-            let mut lines = relay.take_up(vec![(store, routes.clone())]).await;
-            // One component, one line.
-            let line = lines.swap_remove(0);
-            Mode::Rows(Box::new(relay), line)
-        } else {
-            tracing::warn!(
-                component = component.id(),
-                "a standalone server has no transactions: events are published by the operation itself \
-                 and are lost if it dies in between; run MongoDB as a replica set, one member is enough"
-            );
-            Mode::Inline(sink.clone())
-        };
-        Ok(Self::new(database, &component, settings, routes, mode))
+        let builder = Self::builder(database, component, settings);
+        builder.amqp(sink).open().await
     }
 
-    /// For a component nothing of which is consumed: no connection, no collection, no rows.
-    fn silent(database: &Database, component: Component, settings: Settings) -> Result<Self> {
-        settings.check("builder")?;
-        let routes = Arc::new(component.routes(Some(&[]))?);
-        tracing::info!(
-            component = component.id(),
-            "no label is consumed: no rows are written"
-        );
-        Ok(Self::new(
-            database,
-            &component,
-            settings,
-            routes,
-            Mode::Nothing,
-        ))
-    }
-
-    fn new(
-        database: &Database,
-        component: &Component,
-        settings: Settings,
-        routes: Arc<Routes>,
-        mode: Mode,
-    ) -> Self {
-        let inner = Inner {
-            component: component.id(),
-            database: database.clone(),
-            entities: database.collection(&component.entities()),
-            store: Store::new(database, &component.rows()),
-            routes,
-            settings,
-            mode,
-            hub: Hub::default(),
-        };
-        Self {
-            inner: Arc::new(inner),
-        }
+    /// To open the outbox of `component` in `database` with sinks of the application's own beside the broker, or instead of
+    /// it.
+    ///
+    /// ```no_run
+    /// # use toa_outbox::{BoxError, Component, Label, Message, Outbox, Result, Settings, Sink, Verdict};
+    /// # struct Search;
+    /// # impl Sink for Search {
+    /// #     async fn deliver(&self, batch: &[Message]) -> std::result::Result<Vec<Verdict>, BoxError> {
+    /// #         Ok(vec![Verdict::Accepted; batch.len()])
+    /// #     }
+    /// # }
+    /// # async fn example(database: mongodb::Database) -> Result<()> {
+    /// let pots = Component::new("tea", "pots").labels(Label::system());
+    /// let pots = Outbox::builder(&database, pots, Settings::from_env()?)
+    ///     .sink("search", ["tea_pots.*"], Search)
+    ///     .open()
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn builder(database: &Database, component: Component, settings: Settings) -> Builder {
+        Builder::new(database, component, settings)
     }
 
     /// Writes the row of `event` in the caller's own transaction, which `session` must be in. After the
@@ -214,7 +158,7 @@ impl Outbox {
         if let Mode::Rows(_, line) = &self.inner.mode
             && !self.inner.settings.defer
         {
-            line.publish(written.row, written.claim);
+            line.publish(written.row, written.claims);
         }
     }
 
@@ -296,13 +240,12 @@ impl Outbox {
     /// The routes of the labels that fit a pattern.
     fn fitting(&self, pattern: &str) -> Result<RouteSet> {
         let inner = &self.inner;
-        let labels = inner.routes.all.iter().map(|route| route.label.name());
-        let names: Vec<String> = labels
-            .map(|label| format!("{}.{label}", inner.entities.name()))
-            .collect();
+        let name = |route: &Rendering| format!("{}.{}", inner.entities.name(), route.label.name());
+        let mut names = BTreeSet::new();
         let mut fitting = RouteSet::default();
-        for (index, name) in names.iter().enumerate() {
-            if pattern::fits(pattern, name) {
+        for (index, route) in inner.routes.all.iter().enumerate() {
+            // A label that goes to several sinks is heard once.
+            if names.insert(name(route)) && pattern::fits(pattern, &name(route)) {
                 fitting.insert(index);
             }
         }
@@ -353,9 +296,9 @@ impl Outbox {
             });
         }
         // Known before the insert, so that the pump of this process never takes it for a stranger's.
-        let claim = line.hold(&row);
+        let claims = line.hold(&row);
         self.inner.store.insert(session, &document).await?;
-        Ok(Some(Written { row, claim }))
+        Ok(Some(Written { row, claims }))
     }
 
     fn unencodable(&self, what: &'static str, reason: impl ToString) -> Error {
@@ -400,7 +343,8 @@ impl Outbox {
 /// process leaves the row alone.
 pub struct Written {
     row: Row,
-    claim: Claim,
+    /// One for each sink.
+    claims: Vec<Claim>,
 }
 
 impl Written {

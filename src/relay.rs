@@ -13,8 +13,10 @@
 //!    └────── fitness: can this replica do the work at all
 //! ```
 //!
-//! Pump, publishing and marker are there once for each component (`line`); all lines share the sink and the seat among
-//! the replicas. The library has one line and no tail: what it publishes at once, it wrote itself.
+//! Pump and publishing are there once for each component and sink (`branch`), so that no sink waits for another; the marker
+//! once for each component (`line`), so that a row which several sinks took is marked for all of them at once. All lines
+//! share the sinks and the seat among the replicas. The library has one line and no tail: what it publishes at once, it
+//! wrote itself.
 //!
 //! Every loop of the work ends by itself: the pump when it is told to stop, publishing when it is told and nothing
 //! is in flight any more, the marker when publishing is gone and everything is marked. A shutdown is to
@@ -22,6 +24,7 @@
 //! else sends what is still being sent here. A loop that dies takes the others with it in the same way.
 
 pub(crate) mod backlog;
+mod branch;
 mod fitness;
 mod handover;
 pub(crate) mod ledger;
@@ -48,7 +51,7 @@ use crate::{
     metrics::BacklogMeters,
     report::Reports,
     routes::Routes,
-    sinks::amqp::Amqp,
+    sinks::{Batched, Outlet, Sink, amqp::Amqp},
     slots::{Desk, Seat},
     store::Store,
 };
@@ -69,7 +72,7 @@ const LEAST_WATCH: Duration = Duration::from_secs(5);
 /// The running loops of one process. Dropped, they are told to stop and drain by themselves.
 pub(crate) struct Relay {
     settings: Settings,
-    sink: Amqp,
+    sinks: Arc<[Outlet]>,
     desk: Desk,
     lines: Lines,
     /// Where loops are started.
@@ -101,9 +104,19 @@ impl Amqp {
     }
 }
 
+impl Batched {
+    /// Feeds a sink of the application's own, in the background and for as long as a handle exists.
+    pub(crate) fn start(name: &str, sink: impl Sink, settings: &Settings) -> Self {
+        let (batched, run) = Self::new(name, sink, settings);
+        tokio::spawn(run);
+        batched
+    }
+}
+
 impl Relay {
     /// Keeps the seat from now on; nothing is pumped before a component is [taken up](Self::take_up).
-    pub(crate) fn start(settings: &Settings, seat: Seat, sink: &Amqp) -> Self {
+    pub(crate) fn start(settings: &Settings, seat: Seat, sinks: Vec<Outlet>) -> Self {
+        let sinks: Arc<[Outlet]> = sinks.into();
         let lines = Lines::default();
         let (stop, over) = (CancellationToken::new(), CancellationToken::new());
         let dead = CancellationToken::new();
@@ -111,14 +124,14 @@ impl Relay {
         let (tasks, more) = mpsc::unbounded_channel();
         let fitness = Fitness {
             lines: lines.clone(),
-            sink: sink.clone(),
+            sinks: sinks.clone(),
             beat: settings.beat,
             patience: (settings.interval * 5).max(LEAST_PATIENCE),
-            fit: seat.fit,
+            unfit: seat.unfit,
         };
         let handover = Handover {
             lines: lines.clone(),
-            sink: sink.clone(),
+            sinks: sinks.clone(),
             orders: seat.orders,
             hurry,
             over: over.clone(),
@@ -137,12 +150,12 @@ impl Relay {
             over,
             leave: seat.leave,
             lines: lines.clone(),
-            sink: sink.clone(),
+            sinks: sinks.clone(),
             grace: settings.grace,
         };
         Self {
             settings: settings.clone(),
-            sink: sink.clone(),
+            sinks,
             desk: seat.desk,
             lines,
             tasks,
@@ -169,7 +182,7 @@ impl Relay {
                 store,
                 routes,
                 share,
-                sink: &self.sink,
+                sinks: &self.sinks,
                 is_hurried: self.is_hurried.clone(),
                 lines: total,
             };

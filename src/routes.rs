@@ -2,15 +2,20 @@
 
 use std::sync::Arc;
 
+use bson::Bson;
+
 use crate::{
     clock::Term,
     label::{Encoding, Label},
     metrics::Meters,
     row::Row,
-    sinks::{Message, Route},
+    sinks::{AMQP, Message, Route},
 };
 
-/// Every route of a component, in declared order.
+/// The most routes of one component: what a row owes is kept as the bits of a word.
+pub(crate) const MOST: usize = u128::BITS as usize;
+
+/// Every route of a component, by sink, and the labels of each in declared order.
 #[derive(Debug)]
 pub(crate) struct Routes {
     pub(crate) encoding: Encoding,
@@ -22,21 +27,33 @@ pub(crate) struct Routes {
 pub(crate) struct Rendering {
     /// `<sink>/<label>`, as it stands in a row's `outstanding`.
     pub(crate) name: String,
+    pub(crate) sink: Arc<str>,
     pub(crate) label: Label,
     pub(crate) route: Arc<Route>,
 }
 
 impl Rendering {
+    pub(crate) fn new(sink: &Arc<str>, label: &Label, route: Route) -> Self {
+        Self {
+            name: format!("{sink}/{}", label.name()),
+            sink: sink.clone(),
+            label: label.clone(),
+            route: Arc::new(route),
+        }
+    }
+
     /// The name of a label's route to the broker.
     pub(crate) fn to_amqp(label: &str) -> String {
-        format!("amqp/{label}")
+        format!("{AMQP}/{label}")
     }
 
     /// The message of this route for `row`, to leave within `term`.
     pub(crate) fn message(&self, row: &Row, body: Vec<u8>, term: &Term) -> Message {
         let made = row.id.time().unwrap_or(row.pending);
+        let entity = row.event.state.get("_id");
         Message {
             row: row.id.to_string(),
+            entity: entity.cloned().unwrap_or(Bson::Null),
             time: u64::try_from(made / 1000).ok(),
             body,
             route: self.route.clone(),
@@ -45,11 +62,16 @@ impl Rendering {
     }
 }
 
-/// A set of a component's routes, a bit each in declared order.
+/// A set of a component's routes, a bit each in their order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub(crate) struct RouteSet(u64);
+pub(crate) struct RouteSet(u128);
 
 impl RouteSet {
+    /// Whatever there may be.
+    pub(crate) fn every() -> Self {
+        Self(u128::MAX)
+    }
+
     pub(crate) fn insert(&mut self, index: usize) {
         self.0 |= 1 << index;
     }
@@ -65,6 +87,10 @@ impl RouteSet {
 
     pub(crate) fn union(self, other: Self) -> Self {
         Self(self.0 | other.0)
+    }
+
+    pub(crate) fn intersection(self, other: Self) -> Self {
+        Self(self.0 & other.0)
     }
 
     pub(crate) fn is_empty(self) -> bool {
@@ -94,9 +120,23 @@ impl Routes {
 
     /// All of them.
     pub(crate) fn whole(&self) -> RouteSet {
-        let mut whole = RouteSet::default();
-        (0..self.all.len()).for_each(|index| whole.insert(index));
-        whole
+        self.that(|_| true)
+    }
+
+    /// Those to one sink.
+    pub(crate) fn to(&self, sink: &str) -> RouteSet {
+        self.that(|route| &*route.sink == sink)
+    }
+
+    /// Those that are as `expected`.
+    pub(crate) fn that(&self, expected: impl Fn(&Rendering) -> bool) -> RouteSet {
+        let mut set = RouteSet::default();
+        for (index, route) in self.all.iter().enumerate() {
+            if expected(route) {
+                set.insert(index);
+            }
+        }
+        set
     }
 
     /// `<namespace>.<name>`; nothing where there is no route.
@@ -105,12 +145,10 @@ impl Routes {
         first.map_or("", |first| &first.route.component)
     }
 
-    /// Handles for what becomes of their messages, the labels numbered as the routes are.
-    pub(crate) fn meters(&self) -> Meters {
-        Meters::new(
-            self.component(),
-            self.all.iter().map(|route| route.label.name()),
-        )
+    /// Handles for what becomes of the messages to one sink, the labels numbered as the routes are.
+    pub(crate) fn meters(&self, sink: &str) -> Meters {
+        let labels = self.all.iter().map(|route| route.label.name());
+        Meters::new(self.component(), sink, labels)
     }
 
     /// The names of the routes in `done`.

@@ -22,7 +22,7 @@ use crate::{
     relay::{Relay, ledger::Left},
     report::Reports,
     routes::Routes,
-    sinks::amqp::Amqp,
+    sinks::{Outlet, amqp::Amqp},
     slots::{self, Seat},
     store::{
         Found, Store,
@@ -82,7 +82,7 @@ impl Sidecar {
             database: database.clone(),
             all,
             is_watched,
-            relay: Relay::start(&settings, seat, sink),
+            relay: Relay::start(&settings, seat, vec![Outlet::Amqp(sink.clone())]),
             unknown: Arc::default(),
             settled: Mutex::default(),
             settings,

@@ -1,30 +1,144 @@
 //! What a sink is: a named destination that takes messages and answers for each of them.
 //!
-//! Sinks know messages, never MongoDB. A sink is asked for one message at a time and is asked for many
-//! at once; it answers each exactly when it knows, and [`Verdict::Accepted`] means that the
-//! destination has taken responsibility for it.
+//! Sinks know messages, never MongoDB. Each has its own name, and everything that is remembered of what a row owes goes
+//! by it: under another name it is another sink. None waits for another: what is in flight, what is remembered and when
+//! it is tried again is kept for each by itself.
+//!
+//! AMQP ([`amqp`]) is asked for one message at a time and for many at once. A sink of the application's own ([`Sink`]) is
+//! given batches, one after the other; [`batched`] makes the one of the other. [`Outlet`] is either.
 
 pub(crate) mod amqp;
+mod batched;
+mod cap;
+mod outlet;
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use bson::Bson;
 
-use crate::clock::Term;
+use crate::{clock::Term, label::BoxError};
 
-/// What a route renders from an event. Its identity is `row` and `label` together.
+pub(crate) use {
+    batched::Batched,
+    cap::Cap,
+    outlet::{Outlet, Returns},
+};
+
+/// The name of the broker among the sinks.
+pub(crate) const AMQP: &str = "amqp";
+
+/// A destination of the application's own.
+///
+/// It is given messages in batches, one batch at a time, and answers for each of them, in their order. A row may come
+/// again: a process may die between a delivery and its mark. So whoever must not do a thing twice remembers what it
+/// has done, by [`row`](Message::row) and [`label`](Message::label) together.
+///
+/// What becomes of an answer:
+///
+/// | answer | |
+/// | --- | --- |
+/// | [`Accepted`](Verdict::Accepted), [`Duplicate`](Verdict::Duplicate) | the message is done |
+/// | [`Rejected`](Verdict::Rejected) | it stays owed, is reported and tried again ever more seldom, up to every five minutes; those behind it go on |
+/// | [`Retry`](Verdict::Retry) | it stays owed and goes behind the others, and the sink rests |
+/// | an error, a panic, no answer in [time](crate::Settings::sink_timeout) | as [`Retry`](Verdict::Retry) for all of the batch, which is halved until what fails is alone |
+/// | a batch all of which is rejected | is halved too: perhaps it was for the company |
+///
+/// A sink rests for as long as it asked for, else a tenth of a second at first, doubling with each failure until it accepts
+/// something, and at most one [interval](crate::Settings::interval). Nothing is ever given up.
+///
+/// A delivery that is dropped before it has answered counts as not delivered: after the time-out, when lanes are
+/// handed to another replica, and when the outbox shuts down. It must not block its thread.
+///
+/// ```
+/// use toa_outbox::{BoxError, Message, Sink, Verdict};
+///
+/// struct Printer;
+///
+/// impl Sink for Printer {
+///     async fn deliver(&self, batch: &[Message]) -> Result<Vec<Verdict>, BoxError> {
+///         batch.iter().for_each(|message| println!("{} {}", message.label(), message.row()));
+///         Ok(vec![Verdict::Accepted; batch.len()])
+///     }
+/// }
+/// ```
+pub trait Sink: Send + Sync + 'static {
+    /// Takes these messages, at least one and at most 100, and answers for each, in the same order.
+    ///
+    /// # Errors
+    ///
+    /// What keeps all of them from being delivered. Its text is logged.
+    fn deliver(
+        &self,
+        batch: &[Message],
+    ) -> impl Future<Output = Result<Vec<Verdict>, BoxError>> + Send;
+}
+
+/// A sink's answer for one message; see [`Sink`] for what becomes of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Verdict {
+    /// The destination has it, and has taken responsibility for it.
+    Accepted,
+    /// The destination had it already.
+    Duplicate,
+    /// The destination will never take it, for this reason.
+    Rejected(String),
+    /// Not now.
+    Retry {
+        /// Why, in one line.
+        reason: String,
+        /// When the destination wants to be asked again, at the earliest; none: when it usually is.
+        after: Option<Duration>,
+    },
+}
+
+/// What a label makes of an event for one sink. Its identity is [`row`](Self::row) and [`label`](Self::label) together.
 #[derive(Clone, Debug)]
-pub(crate) struct Message {
-    /// The id of the row, as text.
+pub struct Message {
     pub(crate) row: String,
-    /// When the row was made, seconds since the epoch; none if nobody knows.
+    pub(crate) entity: Bson,
     pub(crate) time: Option<u64>,
-    /// The encoded payload.
     pub(crate) body: Vec<u8>,
-    /// Everything that is the same for each message of this route.
     pub(crate) route: Arc<Route>,
     /// Within which it may be handed over. To be asked right before, whatever was waited for until then.
     pub(crate) term: Term,
+}
+
+impl Message {
+    /// The id of the row, as text.
+    pub fn row(&self) -> &str {
+        &self.row
+    }
+
+    /// The name of the label.
+    pub fn label(&self) -> &str {
+        &self.route.label
+    }
+
+    /// The component, `<namespace>.<name>`.
+    pub fn component(&self) -> &str {
+        &self.route.component
+    }
+
+    /// The `_id` of the entity, null where its state has none.
+    pub fn entity(&self) -> &Bson {
+        &self.entity
+    }
+
+    /// When the row was made, in seconds since the epoch by its writer's clock; none if nobody knows.
+    pub fn time(&self) -> Option<u64> {
+        self.time
+    }
+
+    /// The payload, encoded.
+    pub fn body(&self) -> &[u8] {
+        &self.body
+    }
+
+    /// How it is encoded, exactly: `application/json`, `application/msgpack` or `application/bson`.
+    pub fn content_type(&self) -> &'static str {
+        self.route.content_type
+    }
 }
 
 /// Where the messages of one label go, the same for all of them.
@@ -34,7 +148,7 @@ pub(crate) struct Route {
     pub(crate) component: String,
     /// The label.
     pub(crate) label: String,
-    /// The name of the exchange.
+    /// The name of the exchange; of no meaning to other sinks, as the two below.
     pub(crate) exchange: String,
     /// The content type, exactly.
     pub(crate) content_type: &'static str,
@@ -44,13 +158,13 @@ pub(crate) struct Route {
     pub(crate) headers: BTreeMap<String, String>,
 }
 
-/// A sink's answer for one message.
+/// What became of one message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum Answer {
     /// The destination has it.
-    Accepted,
+    Taken,
     /// Not now; nothing says that the destination has it, and it may all the same.
-    Retry {
+    Owed {
         /// Why, in one line.
         reason: String,
         /// When to try again.
@@ -58,7 +172,7 @@ pub(crate) enum Verdict {
     },
 }
 
-/// When a message that was not accepted is tried again, the most hurried first.
+/// When a message that was not taken is tried again, the most hurried first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Pace {
     /// As soon as the sink takes messages: the fault was not the message's.
@@ -69,54 +183,38 @@ pub(crate) enum Pace {
     Growing,
 }
 
-impl Verdict {
-    pub(crate) fn retry(pace: Pace, reason: impl Into<String>) -> Self {
-        Self::Retry {
+impl Answer {
+    pub(crate) fn owed(pace: Pace, reason: impl Into<String>) -> Self {
+        Self::Owed {
             reason: reason.into(),
             pace,
         }
     }
 }
 
-/// How much of one sink may be in flight, counted in rows.
-///
-/// Sweeps get at most three quarters, so that a backlog leaves room for what is committed meanwhile.
-#[derive(Clone)]
-pub(crate) struct Cap {
-    total: Arc<Semaphore>,
-    swept: Arc<Semaphore>,
+/// Why this cannot be the name of a sink. Names are kept in rows, in routes and on command lines.
+pub(crate) fn unusable_name(name: &str) -> Option<&'static str> {
+    let is_known = |c: char| c.is_ascii_alphanumeric() || "._-@".contains(c);
+    match name {
+        AMQP => Some("that is the broker's"),
+        name if (1..=100).contains(&name.len()) && name.chars().all(is_known) => None,
+        _ => Some("expected 1 to 100 letters, digits or . _ - @"),
+    }
 }
 
-impl Cap {
-    pub(crate) fn new(rows: u32) -> Self {
-        let rows = rows as usize;
-        Self {
-            total: Arc::new(Semaphore::new(rows)),
-            swept: Arc::new(Semaphore::new((rows * 3 / 4).max(1))),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_a_plain_word() {
+        let long = "x".repeat(100);
+        for name in ["billing", "a", "A.b_c-d@1", &long] {
+            assert_eq!(unusable_name(name), None, "{name}");
         }
-    }
-
-    /// A place for a row of the immediate path, if there is one.
-    pub(crate) fn try_take(&self) -> Option<OwnedSemaphorePermit> {
-        self.total.clone().try_acquire_owned().ok()
-    }
-
-    /// A place for a row of the tail, when there is one. Cancel safe.
-    pub(crate) async fn take(&self) -> Vec<OwnedSemaphorePermit> {
-        // Never closed.
-        self.total
-            .clone()
-            .acquire_owned()
-            .await
-            .into_iter()
-            .collect()
-    }
-
-    /// A place for a row of a sweep. Cancel safe.
-    pub(crate) async fn take_swept(&self) -> Vec<OwnedSemaphorePermit> {
-        let swept = self.swept.clone().acquire_owned().await;
-        let total = self.total.clone().acquire_owned().await;
-        // Neither semaphore is ever closed.
-        [swept, total].into_iter().flatten().collect()
+        let longer = "x".repeat(101);
+        for name in ["", "amqp", "a b", "a/b", "ü", "a$", &longer] {
+            assert!(unusable_name(name).is_some(), "{name}");
+        }
     }
 }

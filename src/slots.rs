@@ -168,13 +168,16 @@ pub(crate) struct Seat {
     pub(crate) desk: Desk,
     /// Each is to be answered by [`Order::done`].
     pub(crate) orders: mpsc::UnboundedReceiver<Order>,
-    /// Whether this replica can do its work; where it cannot and another can, it does not keep the lanes from it.
-    pub(crate) fit: watch::Sender<bool>,
+    /// The sinks for which this replica can do nothing; where another can, it does not keep the lanes from it.
+    pub(crate) unfit: watch::Sender<Unfit>,
     /// Ends the place in good order.
     pub(crate) leave: CancellationToken,
     /// Keeps the place: a task of its own, which ends some time after `leave`.
     pub(crate) keeping: BoxFuture<'static, ()>,
 }
+
+/// Names of sinks.
+pub(crate) type Unfit = Arc<BTreeSet<Arc<str>>>;
 
 /// Where components get their share of a seat. Cheap to clone.
 #[derive(Clone)]
@@ -199,6 +202,8 @@ struct Part {
     prefix: String,
     /// Its routes by their names in the group, in declared order.
     routes: Vec<Arc<str>>,
+    /// The sink of each.
+    sinks: Vec<Arc<str>>,
     whole: RouteSet,
     lanes: watch::Sender<Lanes>,
     others: watch::Sender<Arc<[Arc<str>]>>,
@@ -223,7 +228,7 @@ impl Seat {
         let (parts, coming) = mpsc::unbounded_channel();
         let (assigned, assignments) = watch::channel(0);
         let (orders, inbox) = mpsc::unbounded_channel();
-        let (fit, is_fit) = watch::channel(true);
+        let (unfit, is_unfit) = watch::channel(Unfit::default());
         let leave = CancellationToken::new();
         let bindings = |terms| {
             let binding = Binding::new(slots.clone(), terms);
@@ -242,7 +247,7 @@ impl Seat {
                     beat: settings.beat,
                     assigned,
                     orders,
-                    fit: is_fit,
+                    unfit: is_unfit,
                 });
                 Box::pin(group.keep(bindings, leave.clone()))
             }
@@ -254,7 +259,7 @@ impl Seat {
                 is_shared,
             },
             orders: inbox,
-            fit,
+            unfit,
             leave,
             keeping,
         }
@@ -276,6 +281,7 @@ impl Desk {
             parts.push(Part {
                 collection: (*collection).to_owned(),
                 routes: routes.all.iter().map(name).collect(),
+                sinks: routes.all.iter().map(|route| route.sink.clone()).collect(),
                 prefix,
                 whole: routes.whole(),
                 lanes,
@@ -283,7 +289,10 @@ impl Desk {
                 waits: Some(waits.clone()),
             });
             shares.push(Share {
-                ownership: Ownership { lanes: ownership },
+                ownership: Ownership {
+                    lanes: ownership,
+                    only: RouteSet::every(),
+                },
                 others: others_routes,
             });
         }
@@ -377,12 +386,26 @@ impl Order {
 #[derive(Clone)]
 pub(crate) struct Ownership {
     lanes: watch::Receiver<Lanes>,
+    /// The routes that are looked at, owned or not.
+    only: RouteSet,
 }
 
 impl Ownership {
+    /// What is owned for some of the routes.
+    pub(crate) fn only(&self, routes: RouteSet) -> Self {
+        Self {
+            lanes: self.lanes.clone(),
+            only: routes,
+        }
+    }
+
     /// What is owned right now. It is a right that ends: of whatever is read by it, nothing may be sent after.
     pub(crate) fn lanes(&self) -> Lanes {
-        self.lanes.borrow().clone()
+        let lanes = self.lanes.borrow().clone();
+        Lanes {
+            only: self.only,
+            ..lanes
+        }
     }
 
     /// A lane for a new row: one that is owned, so that what this replica reads back is its own; any
@@ -409,6 +432,8 @@ impl Ownership {
 pub(crate) struct Lanes {
     /// By lane, the routes it is owned for; empty: of no lane.
     routes: Arc<[RouteSet]>,
+    /// The routes that are looked at.
+    only: RouteSet,
     term: Term,
 }
 
@@ -440,6 +465,7 @@ impl Lanes {
     fn of(routes: impl Fn(u8) -> RouteSet, term: Term) -> Self {
         Self {
             routes: (0..LANES).map(routes).collect(),
+            only: RouteSet::every(),
             term,
         }
     }
@@ -450,13 +476,27 @@ impl Lanes {
             return Vec::new();
         }
         (0..LANES)
-            .filter(|&lane| !self.routes[usize::from(lane)].is_empty())
+            .filter(|&lane| !self.routes(lane).is_empty())
             .collect()
+    }
+
+    /// The same, looked at for some of the routes.
+    pub(crate) fn only(&self, routes: RouteSet) -> Self {
+        Self {
+            only: routes,
+            ..self.clone()
+        }
+    }
+
+    /// The routes that `lane` is owned for.
+    fn routes(&self, lane: u8) -> RouteSet {
+        let owned = self.routes.get(usize::from(lane));
+        owned.map_or(RouteSet::default(), |owned| owned.intersection(self.only))
     }
 
     /// What may be sent of the rows of `lane`, if anything.
     pub(crate) fn grant(&self, lane: u8) -> Option<Grant> {
-        let routes = *self.routes.get(usize::from(lane))?;
+        let routes = self.routes(lane);
         (!routes.is_empty() && self.term.holds()).then(|| Grant {
             routes,
             term: self.term.clone(),

@@ -19,6 +19,7 @@ mod steps {
     mod seed;
     mod service;
     mod settings;
+    mod sinks;
     mod stored;
     mod subscribe;
     mod transaction;

@@ -80,7 +80,7 @@ mod tests {
         let recorder = recorder().unwrap();
         metrics::with_local_recorder(&recorder, || {
             describe();
-            let meters = Meters::new("tea.pots", ["created", "boiled"].into_iter());
+            let meters = Meters::new("tea.pots", "amqp", ["created", "boiled"].into_iter());
             BacklogMeters::new("tea.pots").waits(3, Duration::from_millis(1500));
             meters.published(1, Some(40));
             meters.published(0, Some(-7));
@@ -110,15 +110,15 @@ mod tests {
         for line in [
             "toa_outbox_unpublished_rows{component=\"tea.pots\"} 3",
             "toa_outbox_oldest_unpublished_seconds{component=\"tea.pots\"} 1.5",
-            "toa_outbox_published_total{component=\"tea.pots\",label=\"boiled\"} 1",
-            "toa_outbox_failed_total{component=\"tea.pots\",label=\"boiled\",kind=\"refused\"} 1",
-            "toa_outbox_failed_total{component=\"tea.pots\",label=\"boiled\",kind=\"unrendered\"} 0",
-            "toa_outbox_marked_total{component=\"tea.pots\"} 2",
-            "toa_outbox_in_flight_rows{component=\"tea.pots\"} 1",
-            "toa_outbox_commit_to_confirm_seconds_bucket{component=\"tea.pots\",le=\"0.05\"} 2",
-            "toa_outbox_commit_to_confirm_seconds_sum{component=\"tea.pots\"} 0.04",
-            "toa_outbox_cycle_duration_seconds_count{component=\"tea.pots\"} 1",
-            "toa_outbox_owned_lanes{component=\"tea.pots\"} 128",
+            "toa_outbox_published_total{component=\"tea.pots\",sink=\"amqp\",label=\"boiled\"} 1",
+            "toa_outbox_failed_total{component=\"tea.pots\",sink=\"amqp\",label=\"boiled\",kind=\"refused\"} 1",
+            "toa_outbox_failed_total{component=\"tea.pots\",sink=\"amqp\",label=\"boiled\",kind=\"unrendered\"} 0",
+            "toa_outbox_marked_total{component=\"tea.pots\",sink=\"amqp\"} 2",
+            "toa_outbox_in_flight_rows{component=\"tea.pots\",sink=\"amqp\"} 1",
+            "toa_outbox_commit_to_confirm_seconds_bucket{component=\"tea.pots\",sink=\"amqp\",le=\"0.05\"} 2",
+            "toa_outbox_commit_to_confirm_seconds_sum{component=\"tea.pots\",sink=\"amqp\"} 0.04",
+            "toa_outbox_cycle_duration_seconds_count{component=\"tea.pots\",sink=\"amqp\"} 1",
+            "toa_outbox_owned_lanes{component=\"tea.pots\",sink=\"amqp\"} 128",
             "toa_outbox_tail_rows_total{component=\"tea.pots\"} 1",
             "toa_outbox_tail_reopenings_total 1",
             "toa_outbox_members{group=\"tea\"} 2",

@@ -24,7 +24,7 @@ use crate::{
     error::{Error, Result},
     routes::Rendering,
     row::{Event, Row, RowId},
-    sinks::{Message, Verdict, amqp::Amqp},
+    sinks::{Answer, Message, Outlet},
 };
 
 /// What the body of [`Outbox::transaction`] works with.
@@ -178,9 +178,9 @@ impl Outbox {
         let mut tx = Transaction::new(self).await?;
         match &self.inner.mode {
             Mode::Rows(..) => self.commit(&mut tx, &mut body).await,
-            Mode::Inline(sink) => {
+            Mode::Inline(sinks) => {
                 let value = body(&mut tx).await?;
-                self.publish_inline(sink, tx.inline).await?;
+                self.publish_inline(sinks, tx.inline).await?;
                 Ok(value)
             }
             Mode::Nothing => body(&mut tx).await,
@@ -219,22 +219,25 @@ impl Outbox {
         }
     }
 
-    /// Publishes every label of these events and waits until the broker has them all. One that fails keeps
+    /// Publishes every label of these events and waits until the sinks have them all. One that fails keeps
     /// none of the others back; the first failure is told.
-    async fn publish_inline(&self, sink: &Amqp, events: Vec<Event>) -> Result<()> {
+    async fn publish_inline(&self, sinks: &[Outlet], events: Vec<Event>) -> Result<()> {
         let rows: Vec<Row> = events
             .into_iter()
             .map(|event| self.row(event, RowId::new()))
             .collect();
         let routes = &self.inner.routes.all;
-        let publications = rows
-            .iter()
-            .flat_map(|row| routes.iter().map(move |rendering| (row, rendering)))
-            .map(|(row, rendering)| self.publish_route(sink, row, rendering));
+        let mut publications = Vec::new();
+        for row in &rows {
+            for route in routes {
+                let sink = sinks.iter().find(|sink| *sink.name() == *route.sink);
+                publications.extend(sink.map(|sink| self.publish_route(sink, row, route)));
+            }
+        }
         join_all(publications).await.into_iter().collect()
     }
 
-    async fn publish_route(&self, sink: &Amqp, row: &Row, rendering: &Rendering) -> Result<()> {
+    async fn publish_route(&self, sink: &Outlet, row: &Row, rendering: &Rendering) -> Result<()> {
         let deadline = self.inner.settings.deadline;
         let failed = |reason| Error::NotPublished {
             component: self.inner.component.clone(),
@@ -248,9 +251,9 @@ impl Outbox {
             return Ok(());
         };
         let message = rendering.message(row, body, &Term::Endless);
-        let mut last = String::from("no answer from the broker");
+        let mut last = format!("no answer from {}", sink.name());
         let published = tokio::time::timeout(deadline, async {
-            while let Verdict::Retry { reason, .. } = deliver(sink, message.clone()).await {
+            while let Answer::Owed { reason, .. } = deliver(sink, message.clone()).await {
                 last = reason;
                 tokio::time::sleep(self.inner.settings.interval / 10).await;
             }
@@ -259,7 +262,7 @@ impl Outbox {
     }
 }
 
-async fn deliver(sink: &Amqp, message: Message) -> Verdict {
+async fn deliver(sink: &Outlet, message: Message) -> Answer {
     sink.up().await;
     sink.deliver(message).await
 }

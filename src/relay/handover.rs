@@ -5,7 +5,7 @@
 //! lanes are another's. A row of this process's own needs none of that, `pending` keeps it from others; but what is
 //! known not to have left is made due, so that they need not wait.
 
-use std::time::Duration;
+use std::{collections::HashSet, sync::Arc, time::Duration};
 
 use futures::future::join_all;
 use tokio::sync::{mpsc, watch};
@@ -15,7 +15,7 @@ use super::{
     ledger::Swept,
     line::{Line, Lines},
 };
-use crate::{sinks::amqp::Amqp, slots::Order};
+use crate::{row::RowId, sinks::Outlet, slots::Order};
 
 /// How long what is in flight and its marks are waited for.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -25,7 +25,7 @@ const REST: Duration = Duration::from_secs(2);
 
 pub(crate) struct Handover {
     pub(crate) lines: Lines,
-    pub(crate) sink: Amqp,
+    pub(crate) sinks: Arc<[Outlet]>,
     pub(crate) orders: mpsc::UnboundedReceiver<Order>,
     /// Tells the marker that someone waits.
     pub(crate) hurry: watch::Sender<bool>,
@@ -54,9 +54,9 @@ impl Handover {
         if in_flight > 0 {
             tracing::warn!(
                 rows = in_flight,
-                "lanes are another's now and rows still in flight: cutting the connection to the broker"
+                "lanes are another's now and rows still in flight: cutting the connection to the broker, and deliveries to other sinks"
             );
-            self.sink.cut();
+            self.sinks.iter().for_each(Outlet::cut);
             let resolved = self.lines.until_swept(|swept| swept.in_flight == 0);
             // Cut, none of them can leave any more, resolved or not.
             let _ = tokio::time::timeout(REST, resolved).await;
@@ -85,7 +85,11 @@ impl Handover {
 
 /// Leaves what could not be sent to whoever pumps its lanes next, now rather than when `pending` says.
 async fn release(line: &Line) {
-    let unsent = line.ledger.forget_unsent();
+    let unsent: HashSet<RowId> = line
+        .ledgers()
+        .flat_map(|ledger| ledger.forget_unsent())
+        .collect();
+    let unsent = Vec::from_iter(unsent);
     if unsent.is_empty() {
         return;
     }

@@ -118,7 +118,17 @@ enum Stage {
     Sending,
     Sent,
     Marked,
-    Unsent { due: Instant },
+    Unsent { due: Instant, is_behind: bool },
+}
+
+impl Stage {
+    /// When it may be tried again, where it may.
+    fn due(self) -> Option<Instant> {
+        match self {
+            Self::Unsent { due, .. } => Some(due),
+            Self::Writing | Self::Sending | Self::Sent | Self::Marked => None,
+        }
+    }
 }
 
 /// What came of sending a row.
@@ -246,10 +256,11 @@ impl Ledger {
         Some(self.taken(id.clone(), done, refusals))
     }
 
-    /// Whether a row that a sweep brought can be taken, so that nobody waits for its turn in vain.
-    pub(crate) fn is_free(&self, id: &RowId, now: Instant) -> bool {
-        let state = self.state();
-        state.known.get(id).is_none_or(|known| known.is_due(now))
+    /// Whether a row that was read can be taken, so that nobody waits for its turn in vain; of those that are tried after
+    /// the others only where it is their turn.
+    pub(crate) fn is_free(&self, id: &RowId, now: Instant, with_behind: bool) -> bool {
+        let is_free = |known: &Known| known.is_due(now) && (with_behind || !known.is_behind());
+        self.state().known.get(id).is_none_or(is_free)
     }
 
     fn taken(self: &Arc<Self>, id: RowId, done: RouteSet, refusals: u32) -> Claim {
@@ -284,14 +295,29 @@ impl Ledger {
         }
     }
 
-    /// The ids known unsent that may be tried again, at most `limit`, skipping what `passed` says.
-    pub(crate) fn due(&self, now: Instant, limit: usize, passed: &HashSet<RowId>) -> Vec<Due> {
+    /// The ids known unsent that may be tried again, at most `limit`, skipping what `passed` says: those with which the
+    /// destination had nothing wrong, or those that it had something against, in the order in which they were tried.
+    pub(crate) fn due(
+        &self,
+        now: Instant,
+        limit: usize,
+        passed: &HashSet<RowId>,
+        is_behind: bool,
+    ) -> Vec<Due> {
         let state = self.state();
-        let due = state
+        let is_due = |id: &RowId, known: &Known| {
+            known.is_due(now) && known.is_behind() == is_behind && !passed.contains(id)
+        };
+        let mut due: Vec<_> = state
             .known
             .iter()
-            .filter(|(id, known)| known.is_due(now) && !passed.contains(id));
-        due.take(limit)
+            .filter(|(id, known)| is_due(id, known))
+            .collect();
+        if is_behind {
+            due.sort_unstable_by_key(|(_, known)| known.stage.due());
+        }
+        due.into_iter()
+            .take(limit)
             .map(|(id, known)| Due {
                 id: id.clone(),
                 own: known.own,
@@ -421,7 +447,12 @@ impl Known {
 
 impl Known {
     fn is_due(&self, now: Instant) -> bool {
-        matches!(self.stage, Stage::Unsent { due } if due <= now)
+        matches!(self.stage, Stage::Unsent { due, .. } if due <= now)
+    }
+
+    /// Whether the destination had something against it, so that it is tried after all others.
+    fn is_behind(&self) -> bool {
+        matches!(self.stage, Stage::Unsent { is_behind: true, .. })
     }
 }
 
@@ -556,8 +587,11 @@ impl Claim {
                 if let Some(known) = state.known.get_mut(&id) {
                     known.refusals = self.refusals;
                 }
-                let due = Instant::now() + after;
-                state.advance(&id, Stage::Unsent { due });
+                let unsent = Stage::Unsent {
+                    due: Instant::now() + after,
+                    is_behind: !after.is_zero(),
+                };
+                state.advance(&id, unsent);
             }
         }
         drop(state);

@@ -1,6 +1,6 @@
 //! From the start of the loops to the end of the last one, in good order.
 
-use std::time::Duration;
+use std::{sync::Arc, time::Duration};
 
 use futures::future::BoxFuture;
 use tokio::{
@@ -11,7 +11,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{ledger::Left, line::Lines};
-use crate::sinks::amqp::Amqp;
+use crate::sinks::Outlet;
 
 /// How long leaving may take, at the least: when the grace is used up.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -30,7 +30,7 @@ pub(crate) struct Lifetime {
     pub(crate) over: CancellationToken,
     pub(crate) leave: CancellationToken,
     pub(crate) lines: Lines,
-    pub(crate) sink: Amqp,
+    pub(crate) sinks: Arc<[Outlet]>,
     /// How long after `stop` the work may go on.
     pub(crate) grace: Duration,
 }
@@ -80,7 +80,7 @@ impl Lifetime {
         let left = self.lines.left();
         // What is in flight must not leave after everyone was told that it may not have.
         if left.in_flight > 0 {
-            self.sink.cut();
+            self.sinks.iter().for_each(Outlet::cut);
         }
         self.work.shutdown().await;
         left

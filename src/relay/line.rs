@@ -1,28 +1,27 @@
-//! The way of one component's rows, from its collection to the sink: its ledger, and its loops.
+//! The way of one component's rows, from its collection to the sinks: a branch for each sink, and what marks for all.
 
 use std::{
+    iter::repeat_n,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use futures::{FutureExt, future::BoxFuture};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{
+    branch::{self, Branch},
     ledger::{Claim, Ledger, Left, Swept},
-    marker::Marker,
-    publisher::{self, Publisher},
-    pump::{self, Cycle, Pass, Pump},
+    marker::{Booked, Marker},
+    pump::Pass,
 };
 use crate::{
     config::Settings,
     error::Result,
-    metrics::Meters,
-    report::Reports,
     routes::Routes,
-    row::{Row, now},
-    sinks::amqp::Amqp,
+    row::Row,
+    sinks::Outlet,
     slots::{Lanes, Ownership, Share},
     store::{Store, decode},
 };
@@ -34,20 +33,13 @@ const LONGEST_LINGER: Duration = Duration::from_millis(500);
 /// least as many as may be in flight.
 const REMEMBERED: usize = 10;
 
-/// How long before it is due a row may be taken from the tail, in milliseconds: clocks of writers differ a little.
-const LEEWAY: i64 = 1000;
-
 /// The handle of one component's loops.
 pub(crate) struct Line {
     pub(crate) store: Store,
     pub(crate) routes: Arc<Routes>,
-    pub(crate) ledger: Arc<Ledger>,
-    pub(super) publisher: Publisher,
-    /// What is owned, for whoever writes rows.
+    /// What is owned, for whichever sink.
     pub(crate) lanes: Ownership,
-    meters: Meters,
-    cycle: Arc<tokio::sync::Mutex<Cycle>>,
-    nudge: Arc<Notify>,
+    branches: Vec<Branch>,
 }
 
 /// What a line is made of.
@@ -56,7 +48,7 @@ pub(super) struct Parts<'a> {
     pub(super) store: Store,
     pub(super) routes: Arc<Routes>,
     pub(super) share: Share,
-    pub(super) sink: &'a Amqp,
+    pub(super) sinks: &'a [Outlet],
     pub(super) is_hurried: watch::Receiver<bool>,
     /// How many there are with this one.
     pub(super) lines: usize,
@@ -66,133 +58,96 @@ pub(super) struct Parts<'a> {
 pub(super) fn line(
     parts: Parts<'_>,
     stop: &CancellationToken,
-) -> (Line, [BoxFuture<'static, ()>; 3]) {
+) -> (Line, Vec<BoxFuture<'static, ()>>) {
     let Parts {
         settings,
         store,
         routes,
         share,
-        sink,
+        sinks,
         is_hurried,
         lines,
     } = parts;
-    let lanes = share.ownership;
-    let ledger = Ledger::new(settings.inflight as usize * (REMEMBERED / lines).max(1));
-    let nudge = Arc::new(Notify::new());
-    let meters = routes.meters();
     let (marks, inbox) = mpsc::unbounded_channel();
-    let (publisher, publishing) = publisher::publisher(publisher::Parts {
-        ledger: ledger.clone(),
-        lanes: lanes.clone(),
-        sink: sink.clone(),
-        interval: settings.interval,
-        routes: routes.clone(),
-        marks,
-        nudge: nudge.clone(),
-        meters: meters.clone(),
-        early: (settings.inflight as usize / 10).max(1),
+    let (mut branches, mut loops) = (Vec::new(), Vec::new());
+    for sink in sinks.iter().filter(|sink| !routes.to(sink.name()).is_empty()) {
+        let parts = branch::Parts {
+            settings,
+            store: &store,
+            routes: &routes,
+            lanes: &share.ownership,
+            sink,
+            marks: &marks,
+            number: branches.len(),
+            remembered: settings.inflight as usize * (REMEMBERED / lines).max(1),
+        };
+        let (branch, more) = branch::branch(&parts, stop);
+        branches.push(branch);
+        loops.extend(more);
+    }
+    let booked = branches.iter().map(|branch| Booked {
+        ledger: branch.ledger.clone(),
+        meters: branch.meters.clone(),
     });
-    let cycle = Arc::new(tokio::sync::Mutex::new(Cycle {
-        store: store.clone(),
-        ledger: ledger.clone(),
-        publisher: publisher.clone(),
-        lanes: lanes.clone(),
-        sink: sink.clone(),
-        routes: routes.clone(),
-        batch: settings.batch,
-        malformed: Reports::default(),
-        first: 0,
-        meters: meters.clone(),
-    }));
-    let pump = Pump {
-        cycle: cycle.clone(),
-        interval: settings.interval,
-        nudge: nudge.clone(),
-        lanes: lanes.clone(),
-        sink: sink.clone(),
-    };
     let marker = Marker {
         store: store.clone(),
         routes: routes.clone(),
-        ledger: ledger.clone(),
+        branches: booked.collect(),
         inbox,
         linger: (settings.interval / 10).min(LONGEST_LINGER),
         others: share.others,
         hurry: is_hurried,
-        meters: meters.clone(),
     };
-    let loops = [
-        pump.run(stop.clone()).boxed(),
-        publishing.run(stop.clone()).boxed(),
-        marker.run().boxed(),
-    ];
+    loops.push(marker.run().boxed());
     let line = Line {
         store,
         routes,
-        ledger,
-        publisher,
-        lanes,
-        meters,
-        cycle,
-        nudge,
+        lanes: share.ownership,
+        branches,
     };
     (line, loops)
 }
 
 impl Line {
-    /// Makes a row known before its commit; see [`Ledger::hold`].
-    pub(crate) fn hold(&self, row: &Row) -> Claim {
-        self.ledger.hold(row)
+    /// Makes a row known before its commit, to each branch; see [`Ledger::hold`].
+    pub(crate) fn hold(&self, row: &Row) -> Vec<Claim> {
+        self.ledgers().map(|ledger| ledger.hold(row)).collect()
     }
 
-    pub(crate) fn publish(&self, row: Row, claim: Claim) {
-        self.publisher.at_once(row, claim);
+    /// Publishes a row with the claims that [`hold`](Self::hold) gave.
+    pub(crate) fn publish(&self, row: Row, claims: Vec<Claim>) {
+        let rows = repeat_n(row, self.branches.len());
+        for ((branch, claim), row) in self.branches.iter().zip(claims).zip(rows) {
+            branch.publish(row, claim);
+        }
     }
 
-    /// Starts a cycle at once. Calls coalesce.
+    /// Starts a cycle at once, of each branch. Calls coalesce.
     pub(crate) fn nudge(&self) {
-        self.nudge.notify_one();
+        self.branches.iter().for_each(Branch::nudge);
     }
 
+    /// A pass of one branch after the other, counted together.
     pub(crate) async fn pass(&self) -> Result<Pass> {
-        pump::pass(&self.cycle).await
+        let mut sum = Pass::default();
+        for branch in &self.branches {
+            sum += branch.pass().await?;
+        }
+        Ok(sum)
     }
 
-    /// Takes up a row that the tail has brought, if it is due, ours by the right to `lanes`, and not known already;
-    /// waits for its turn. What is not taken up is the pump's. Whether it was.
+    /// Takes up a row that the tail has brought; whether any branch did.
     pub(super) async fn take(&self, raw: &bson::RawDocument, lanes: &Lanes) -> bool {
         let Ok(row) = decode(raw) else { return false };
-        let wait = row.pending.saturating_sub(now());
-        if wait > LEEWAY || !self.may_send(&row, lanes) {
-            return false;
+        let mut is_taken = false;
+        for (branch, row) in self.branches.iter().zip(repeat_n(row, self.branches.len())) {
+            is_taken |= branch.take(row, lanes).await;
         }
-        if self.ledger.is_tailed(&row.id) {
-            self.meters.avoided();
-            return false;
-        }
-        let wait = u64::try_from(wait).unwrap_or(0);
-        let due = Instant::now() + Duration::from_millis(wait);
-        let Some(turn) = self.publisher.tail_turn(wait > 0).await else {
-            return false;
-        };
-        // Taken only when its turn has come: what is taken has to be let go of with its lane.
-        let Some(grant) = lanes.grant(row.lane) else {
-            return false;
-        };
-        let Some(claim) = self.ledger.claim_tailed(&row) else {
-            return false;
-        };
-        self.publisher.tail(row, claim, grant, turn, due);
-        true
+        is_taken
     }
 
-    /// Where marks do not come through, the pump has to wait, and the tail goes on for the others.
-    fn may_send(&self, row: &Row, lanes: &Lanes) -> bool {
-        let grant = lanes.grant(row.lane);
-        let owed = row.outstanding.as_deref();
-        self.publisher.sink.is_up()
-            && self.ledger.has_room()
-            && grant.is_some_and(|grant| self.routes.concern(grant.routes, owed))
+    pub(super) fn ledgers(&self) -> impl Iterator<Item = &Arc<Ledger>> {
+        self.branches.iter().map(|branch| &branch.ledger)
     }
 }
 
@@ -207,11 +162,17 @@ struct All {
     is_tailed: bool,
 }
 
+impl All {
+    fn ledgers(&self) -> impl Iterator<Item = &Arc<Ledger>> {
+        self.lines.iter().flat_map(|line| line.ledgers())
+    }
+}
+
 impl Lines {
     pub(super) fn add(&self, line: Arc<Line>) {
         let mut all = self.lock();
         if all.is_tailed {
-            line.ledger.tail_opens();
+            line.ledgers().for_each(|ledger| ledger.tail_opens());
         }
         all.lines.push(line);
     }
@@ -228,10 +189,10 @@ impl Lines {
     pub(super) fn set_tailed(&self, is_tailed: bool) {
         let mut all = self.lock();
         all.is_tailed = is_tailed;
-        for line in &all.lines {
+        for ledger in all.ledgers() {
             match is_tailed {
-                true => line.ledger.tail_opens(),
-                false => line.ledger.tail_ends(),
+                true => ledger.tail_opens(),
+                false => ledger.tail_ends(),
             }
         }
     }
@@ -239,7 +200,7 @@ impl Lines {
     /// What is in memory now.
     pub(crate) fn left(&self) -> Left {
         let all = self.lock();
-        let left = all.lines.iter().map(|line| line.ledger.left());
+        let left = all.ledgers().map(|ledger| ledger.left());
         left.fold(Left::default(), |sum, left| Left {
             in_flight: sum.in_flight + left.in_flight,
             unmarked: sum.unmarked + left.unmarked,
@@ -250,23 +211,22 @@ impl Lines {
     /// How many swept rows are in flight.
     pub(super) fn swept_in_flight(&self) -> usize {
         let all = self.lock();
-        let swept = all.lines.iter().map(|line| line.ledger.swept());
+        let swept = all.ledgers().map(|ledger| ledger.swept());
         swept.map(|swept| swept.in_flight).sum()
     }
 
     /// How many rows were marked since the beginning, to see that it goes on.
     pub(super) fn marked_so_far(&self) -> u64 {
         let all = self.lock();
-        all.lines
-            .iter()
-            .map(|line| line.ledger.marked_so_far())
-            .sum()
+        all.ledgers().map(|ledger| ledger.marked_so_far()).sum()
     }
 
     /// Waits until the swept rows of each are as `expected`, while nothing is begun any more. Cancel safe.
     pub(super) async fn until_swept(&self, expected: impl Fn(Swept) -> bool) {
         for line in self.all() {
-            line.ledger.until_swept(&expected).await;
+            for ledger in line.ledgers() {
+                ledger.until_swept(&expected).await;
+            }
         }
     }
 

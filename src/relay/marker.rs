@@ -1,6 +1,10 @@
 //! Marks rows published, many in one update, for the immediate path and the pump together.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::{
     sync::{mpsc, watch},
@@ -26,6 +30,8 @@ const MOST: usize = 1000;
 /// Some routes of a row are done.
 pub(crate) struct Mark {
     pub(crate) id: RowId,
+    /// By which branch of the line.
+    pub(crate) branch: usize,
     pub(crate) done: RouteSet,
     /// Whether nothing else of it is sent from here, so that its mark is the last to wait for.
     pub(crate) is_last: bool,
@@ -37,7 +43,8 @@ pub(crate) struct Mark {
 pub(crate) struct Marker {
     pub(crate) store: Store,
     pub(crate) routes: Arc<Routes>,
-    pub(crate) ledger: Arc<Ledger>,
+    /// The branches of the line.
+    pub(crate) branches: Vec<Booked>,
     pub(crate) inbox: mpsc::UnboundedReceiver<Mark>,
     /// How long a mark may wait for company: what a crash repeats against what an update costs.
     pub(crate) linger: Duration,
@@ -45,6 +52,11 @@ pub(crate) struct Marker {
     pub(crate) others: watch::Receiver<Arc<[Arc<str>]>>,
     /// Whether someone waits for the marks, so that none waits for company.
     pub(crate) hurry: watch::Receiver<bool>,
+}
+
+/// Where the marks of one branch are booked.
+pub(crate) struct Booked {
+    pub(crate) ledger: Arc<Ledger>,
     pub(crate) meters: Meters,
 }
 
@@ -75,13 +87,12 @@ impl Marker {
 
     /// Marks the whole batch, for as long as it takes: a failed marking keeps its ids.
     async fn once(&self, batch: &mut Vec<Mark>) {
-        let mut groups: HashMap<_, Vec<RowId>> = HashMap::new();
-        for mark in batch.iter() {
-            let alike = groups.entry((mark.done, mark.is_last)).or_default();
-            alike.push(mark.id.clone());
+        let mut refused = HashSet::new();
+        for (done, ids) in groups(batch) {
+            refused.extend(self.mark(&ids, done).await);
         }
-        for ((done, is_last), ids) in groups {
-            self.mark(&ids, done, is_last).await;
+        for (number, branch) in self.branches.iter().enumerate() {
+            branch.book(batch.iter().filter(|mark| mark.branch == number), &refused);
         }
         for mark in batch.drain(..).filter(|mark| mark.is_last) {
             mark.tally.inspect(Tally::marked);
@@ -89,27 +100,20 @@ impl Marker {
     }
 
     /// Marks these rows. Where the server refuses for good, the batch is halved until the row it refuses is
-    /// alone; that one stays in the ledger, so that this process at least does not send it again.
-    async fn mark(&self, ids: &[RowId], done: RouteSet, is_last: bool) {
+    /// alone; which rows that were.
+    async fn mark(&self, ids: &[RowId], done: RouteSet) -> Vec<RowId> {
+        let mut refused = Vec::new();
         let mut parts = Parts::of(ids);
         while let Some(part) = parts.next() {
             let Err(refusal) = self.acknowledged(part, done).await else {
-                // A row of which some routes were marked may by now wait for the mark of the rest.
-                self.meters.marked(if is_last { part.len() } else { 0 });
-                match is_last {
-                    true => self.ledger.marked(part),
-                    false => self.ledger.partly_marked(part.len()),
-                }
                 continue;
             };
             if let Some(row) = parts.refused(part) {
                 tracing::error!(%row, %refusal, "published, and cannot be marked: delete the row");
-                match is_last {
-                    true => self.ledger.refused(row),
-                    false => self.ledger.partly_marked(1),
-                }
+                refused.push(row.clone());
             }
         }
+        refused
     }
 
     /// Repeats the update for as long as the fault is not that of the rows.
@@ -135,6 +139,36 @@ impl Marker {
         }
         tracing::debug!(rows = ids.len(), "marked");
         Ok(())
+    }
+}
+
+/// The rows by what of them is done, by all branches together: one update for those that are alike.
+fn groups(batch: &[Mark]) -> HashMap<RouteSet, Vec<RowId>> {
+    let mut rows: HashMap<&RowId, RouteSet> = HashMap::with_capacity(batch.len());
+    for mark in batch {
+        let done = rows.entry(&mark.id).or_default();
+        *done = done.union(mark.done);
+    }
+    let mut groups: HashMap<RouteSet, Vec<RowId>> = HashMap::new();
+    for (id, done) in rows {
+        groups.entry(done).or_default().push(id.clone());
+    }
+    groups
+}
+
+impl Booked {
+    /// What cannot be marked stays in the ledger, so that this process at least does not send it again.
+    fn book<'a>(&self, marks: impl Iterator<Item = &'a Mark>, refused: &HashSet<RowId>) {
+        let (last, partly): (Vec<&Mark>, Vec<&Mark>) = marks.partition(|mark| mark.is_last);
+        let (lost, marked): (Vec<&RowId>, Vec<&RowId>) = last
+            .into_iter()
+            .map(|mark| &mark.id)
+            .partition(|id| refused.contains(*id));
+        self.meters.marked(marked.len());
+        self.ledger.marked(marked);
+        // A row of which some routes were marked may by now wait for the mark of the rest.
+        self.ledger.partly_marked(partly.len());
+        lost.into_iter().for_each(|id| self.ledger.refused(id));
     }
 }
 

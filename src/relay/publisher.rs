@@ -20,7 +20,7 @@ use crate::{
     report::Reports,
     routes::{RouteSet, Routes},
     row::{Row, RowId, now},
-    sinks::{Pace, Verdict, amqp::Amqp},
+    sinks::{Answer, Outlet, Pace},
     slots::{Grant, Lanes, Ownership},
 };
 
@@ -33,7 +33,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(300);
 pub(crate) struct Publisher {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) lanes: Ownership,
-    pub(crate) sink: Amqp,
+    pub(crate) sink: Outlet,
     pub(crate) interval: Duration,
     whole: RouteSet,
     /// Places for rows that are sent to wait until they are due.
@@ -157,10 +157,11 @@ pub(crate) struct Turn(Vec<OwnedSemaphorePermit>);
 pub(crate) struct Publishing {
     ledger: Arc<Ledger>,
     routes: Arc<Routes>,
-    sink: Amqp,
+    sink: Outlet,
     interval: Duration,
     jobs: mpsc::UnboundedReceiver<Job>,
     marks: mpsc::UnboundedSender<Mark>,
+    number: usize,
     nudge: Arc<Notify>,
     reports: Reports,
     meters: Meters,
@@ -170,10 +171,12 @@ pub(crate) struct Publishing {
 pub(crate) struct Parts {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) lanes: Ownership,
-    pub(crate) sink: Amqp,
+    pub(crate) sink: Outlet,
     pub(crate) interval: Duration,
     pub(crate) routes: Arc<Routes>,
     pub(crate) marks: mpsc::UnboundedSender<Mark>,
+    /// That of the branch in its line.
+    pub(crate) number: usize,
     pub(crate) nudge: Arc<Notify>,
     pub(crate) meters: Meters,
     /// How many rows of the tail may wait in flight until they are due: clocks that differ must not take all places.
@@ -188,7 +191,7 @@ pub(crate) fn publisher(parts: Parts) -> (Publisher, Publishing) {
         lanes: parts.lanes,
         sink: parts.sink.clone(),
         interval: parts.interval,
-        whole: parts.routes.whole(),
+        whole: parts.routes.to(parts.sink.name()),
         early: Arc::new(Semaphore::new(parts.early)),
         jobs,
     };
@@ -199,6 +202,7 @@ pub(crate) fn publisher(parts: Parts) -> (Publisher, Publishing) {
         interval: parts.interval,
         jobs: inbox,
         marks: parts.marks,
+        number: parts.number,
         nudge: parts.nudge,
         reports: Reports::default(),
         meters: parts.meters,
@@ -266,6 +270,7 @@ impl Publishing {
             // The marker outlives this loop.
             let _ = self.marks.send(Mark {
                 id,
+                branch: self.number,
                 done,
                 is_last,
                 tally,
@@ -290,6 +295,7 @@ impl Publishing {
     }
 
     fn report(&mut self, id: &RowId, failure: &Failure) {
+        let sink = self.sink.name();
         let Failure {
             label,
             reason,
@@ -299,15 +305,15 @@ impl Publishing {
         match (rendered, pace) {
             (false, _) => self.reports.first(&format!("{id}/{label}"), |times| {
                 tracing::error!(
-                    row = %id, label, reason, times,
+                    row = %id, sink, label, reason, times,
                     "the label could not be rendered; it is tried again every cycle, other labels go out"
                 );
             }),
             // The connection's own log says what happened.
-            (true, Pace::AtOnce) => tracing::debug!(row = %id, label, reason, "not sent yet"),
+            (true, Pace::AtOnce) => tracing::debug!(row = %id, sink, label, reason, "not sent yet"),
             (true, Pace::NextCycle | Pace::Growing) => {
                 self.reports.first(&format!("{label}: {reason}"), |times| {
-                    tracing::warn!(row = %id, label, reason, times, "not sent, it stays in the outbox");
+                    tracing::warn!(row = %id, sink, label, reason, times, "not sent, it stays in the outbox");
                 });
             }
         }
@@ -332,7 +338,7 @@ struct Failure {
     rendered: bool,
 }
 
-async fn publish(job: Job, routes: Arc<Routes>, sink: Amqp, meters: Meters) -> Flown {
+async fn publish(job: Job, routes: Arc<Routes>, sink: Outlet, meters: Meters) -> Flown {
     let _flying = meters.flying();
     let Job {
         row,
@@ -372,11 +378,11 @@ async fn publish(job: Job, routes: Arc<Routes>, sink: Amqp, meters: Meters) -> F
         let sink = &sink;
         async move { (index, sink.deliver(message).await) }
     });
-    for (index, verdict) in join_all(answers).await {
-        count(&meters, &row.id, index, &verdict);
-        match verdict {
-            Verdict::Accepted => done.insert(index),
-            Verdict::Retry { reason, pace } => failures.push(Failure {
+    for (index, answer) in join_all(answers).await {
+        count(&meters, &row.id, index, &answer);
+        match answer {
+            Answer::Taken => done.insert(index),
+            Answer::Owed { reason, pace } => failures.push(Failure {
                 label: routes.all[index].label.name().to_owned(),
                 reason,
                 pace,
@@ -394,10 +400,10 @@ async fn publish(job: Job, routes: Arc<Routes>, sink: Amqp, meters: Meters) -> F
     }
 }
 
-fn count(meters: &Meters, id: &RowId, label: usize, verdict: &Verdict) {
-    match verdict {
-        Verdict::Accepted => meters.published(label, id.time().map(|made| now() - made)),
-        Verdict::Retry { pace, .. } => meters.failed(
+fn count(meters: &Meters, id: &RowId, label: usize, answer: &Answer) {
+    match answer {
+        Answer::Taken => meters.published(label, id.time().map(|made| now() - made)),
+        Answer::Owed { pace, .. } => meters.failed(
             label,
             match pace {
                 Pace::AtOnce => Kind::Interrupted,

@@ -2,6 +2,7 @@
 
 use std::{
     collections::{HashMap, HashSet},
+    ops::AddAssign,
     sync::{
         Arc,
         atomic::{AtomicU64, Ordering::Relaxed},
@@ -25,7 +26,7 @@ use crate::{
     report::Reports,
     routes::Routes,
     row::{Row, RowId},
-    sinks::amqp::Amqp,
+    sinks::Outlet,
     slots::{Grant, Lanes, Ownership},
     store::{Store, decode},
 };
@@ -33,7 +34,7 @@ use crate::{
 /// How many ids one read by id asks for: above 200 the server sorts.
 const IDS: usize = 200;
 
-/// What one pass did.
+/// What one pass did. A row that is owed to several sinks counts for each of them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pass {
@@ -47,6 +48,16 @@ pub struct Pass {
     pub marked: u64,
     /// Rows that no pump can publish; each is reported with its id.
     pub malformed: u64,
+}
+
+impl AddAssign for Pass {
+    fn add_assign(&mut self, other: Self) {
+        self.found += other.found;
+        self.published += other.published;
+        self.unsent += other.unsent;
+        self.marked += other.marked;
+        self.malformed += other.malformed;
+    }
 }
 
 /// Counts a pass while its rows are on their way. The pass is over when every clone is dropped.
@@ -97,7 +108,7 @@ pub(crate) struct Pump {
     pub(crate) interval: Duration,
     pub(crate) nudge: Arc<Notify>,
     pub(crate) lanes: Ownership,
-    pub(crate) sink: Amqp,
+    pub(crate) sink: Outlet,
 }
 
 impl Pump {
@@ -150,7 +161,7 @@ pub(crate) struct Cycle {
     pub(crate) ledger: Arc<Ledger>,
     pub(crate) publisher: Publisher,
     pub(crate) lanes: Ownership,
-    pub(crate) sink: Amqp,
+    pub(crate) sink: Outlet,
     pub(crate) routes: Arc<Routes>,
     pub(crate) batch: u32,
     pub(crate) malformed: Reports,
@@ -164,13 +175,23 @@ impl Cycle {
     /// was. Reads nothing while the sink takes nothing or no lane is owned.
     pub(crate) async fn once(&mut self, tally: Option<Tally>) -> Result<u64> {
         let _timed = self.meters.cycle();
-        let known = self.known(tally.as_ref()).await?;
+        // What becomes unsent from here on is left to the next cycle, however much that is.
+        let begun = Instant::now();
+        let mut rows = self.known(begun, false, tally.as_ref()).await?;
+        rows += self.owned(tally.as_ref()).await?;
+        // What the destination had something against goes behind all others, or it could starve them.
+        rows += self.known(begun, true, tally.as_ref()).await?;
+        Ok(rows)
+    }
+
+    /// Sweeps the lanes that are owned, beginning where the last cycle was cut short.
+    async fn owned(&mut self, tally: Option<&Tally>) -> Result<u64> {
         let owned = self.lanes.lanes();
         let list = owned.list();
         self.meters.lanes(list.len());
         if list.is_empty() {
             self.meters.unassigned();
-            return Ok(known);
+            return Ok(0);
         }
         let (before, from): (Vec<u8>, Vec<u8>) =
             list.into_iter().partition(|&lane| lane < self.first);
@@ -178,25 +199,28 @@ impl Cycle {
         let mut swept = 0;
         for lanes in [from, before] {
             if !lanes.is_empty() && self.open() && self.first == 0 {
-                swept += self.sweep(&lanes, &owned, tally.as_ref()).await?;
+                swept += self.sweep(&lanes, &owned, tally).await?;
             }
         }
-        Ok(known + swept)
+        Ok(swept)
     }
 
     fn open(&self) -> bool {
         self.sink.is_up()
     }
 
-    /// Tries again what this process knows it could not send.
-    async fn known(&mut self, tally: Option<&Tally>) -> Result<u64> {
+    /// Tries again what this process knew it could not send when the cycle began.
+    async fn known(
+        &mut self,
+        begun: Instant,
+        is_behind: bool,
+        tally: Option<&Tally>,
+    ) -> Result<u64> {
         let mut rows = 0;
         // What fails again at once is left to the next cycle.
         let mut passed = HashSet::new();
-        // And so is what becomes unsent from here on, however much that is.
-        let begun = Instant::now();
         while self.open() {
-            let due = self.ledger.due(begun, IDS, &passed);
+            let due = self.ledger.due(begun, IDS, &passed, is_behind);
             if due.is_empty() {
                 break;
             }
@@ -237,7 +261,7 @@ impl Cycle {
             };
             let by_lane = grant.is_by_lane();
             let claim = |row: &Row| self.ledger.reclaim(&row.id, by_lane, Instant::now());
-            rows += u64::from(self.hand_over(row, grant.clone(), claim, tally).await);
+            rows += u64::from(self.hand_over(row, grant.clone(), true, claim, tally).await);
         }
         gone.into_iter().for_each(|id| self.ledger.forget(id));
         Ok(rows)
@@ -260,7 +284,7 @@ impl Cycle {
                 break;
             };
             let claim = |row: &Row| self.ledger.claim(row, Instant::now());
-            rows += u64::from(self.hand_over(row, grant, claim, tally).await);
+            rows += u64::from(self.hand_over(row, grant, false, claim, tally).await);
         }
         Ok(rows)
     }
@@ -285,11 +309,13 @@ impl Cycle {
         }
     }
 
-    /// Whether the row went on its way: not if it owes nothing to us, or this process is at it already.
+    /// Whether the row went on its way: not if it owes nothing to us, or this process is at it already, or it has to wait
+    /// until it is tried after the others.
     async fn hand_over(
         &self,
         row: Row,
         grant: Grant,
+        with_behind: bool,
         claim: impl FnOnce(&Row) -> Option<Claim>,
         tally: Option<&Tally>,
     ) -> bool {
@@ -297,7 +323,7 @@ impl Cycle {
         if !self.routes.concern(grant.routes, owed) {
             return false;
         }
-        if !self.ledger.is_free(&row.id, Instant::now()) {
+        if !self.ledger.is_free(&row.id, Instant::now(), with_behind) {
             self.meters.avoided();
             return false;
         }

@@ -18,7 +18,10 @@ use tokio::{
 };
 use tokio_util::sync::CancellationToken;
 
-use super::line::{Line, Lines};
+use super::{
+    ledger::Ledger,
+    line::{Line, Lines},
+};
 use crate::{
     error::{Error, Result},
     metrics::{self, TailMeters},
@@ -193,6 +196,10 @@ impl Known {
         Self { all, by_name }
     }
 
+    fn ledgers(&self) -> impl Iterator<Item = &Arc<Ledger>> {
+        self.all.iter().flat_map(|line| line.ledgers())
+    }
+
     /// Those that have come since own nothing yet, but what they sweep has to be fenced.
     fn refresh(&mut self, lines: &Lines) {
         if lines.count() > self.all.len() {
@@ -221,7 +228,7 @@ impl Fences {
         }
         self.looked = Some(Instant::now());
         let mut any = false;
-        lines.all.iter().for_each(|line| any |= line.ledger.fence());
+        lines.ledgers().for_each(|ledger| any |= ledger.fence());
         if any {
             // Asked after the ledgers were parted, so that it comes after all of the one side.
             self.standing = Some(fence(database).await?);
@@ -240,7 +247,7 @@ impl Fences {
         };
         if is_passed {
             self.standing = None;
-            lines.all.iter().for_each(|line| line.ledger.passed());
+            lines.ledgers().for_each(|ledger| ledger.passed());
         }
     }
 }

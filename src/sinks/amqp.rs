@@ -34,7 +34,7 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Cap, Message, Pace, Verdict};
+use super::{Cap, Answer, Message, Pace};
 use crate::{config::Settings, error::Result, report::Reports};
 use beacon::Beacon;
 use link::Link;
@@ -145,11 +145,11 @@ impl Amqp {
     /// Publishes one message and answers once its fate is known. There is no time limit: what bounds it
     /// is the life of the connection, and on one that is not blocked the confirm timeout. Dropped, the
     /// message may still leave.
-    pub(crate) async fn deliver(&self, message: Message) -> Verdict {
+    pub(crate) async fn deliver(&self, message: Message) -> Answer {
         let session = self.shared.session.borrow().clone();
         match session {
             Some(session) => session.deliver(message).await,
-            None => Verdict::retry(Pace::AtOnce, "there is no connection to the broker"),
+            None => Answer::owed(Pace::AtOnce, "there is no connection to the broker"),
         }
     }
 

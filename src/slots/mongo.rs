@@ -11,7 +11,11 @@ mod others;
 mod says;
 mod spelling;
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+    time::Duration,
+};
 
 use bson::Document;
 use futures::{StreamExt, stream::BoxStream};
@@ -20,9 +24,11 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{
-    Lanes, Order, Part,
+    Lanes, Order, Part, Unfit,
     binding::Bindings,
-    protocol::{Assignment, Epoch, Input, Name, Output, Ownership, Protocol, Routes, Timing},
+    protocol::{
+        Assignment, Epoch, Input, Name, Output, Ownership, Protocol, Route, Routes, Timing,
+    },
 };
 use crate::{
     clock::{Lease, Moment, Reading, Term},
@@ -44,7 +50,7 @@ pub(super) struct Place {
     /// Counted up when lanes come or go.
     pub(super) assigned: watch::Sender<u64>,
     pub(super) orders: mpsc::UnboundedSender<Order>,
-    pub(super) fit: watch::Receiver<bool>,
+    pub(super) unfit: watch::Receiver<Unfit>,
 }
 
 pub(super) struct Group {
@@ -52,12 +58,14 @@ pub(super) struct Group {
     parts: Vec<Part>,
     /// The routes of all parts.
     all: Routes,
+    /// The same, by sink.
+    of_sink: BTreeMap<Arc<str>, BTreeSet<Route>>,
     protocol: Protocol,
     timing: Timing,
-    /// The routes the protocol was told to serve: all or, where this replica is not fit, none.
+    /// The routes the protocol was told to serve: all but those to the sinks that are left.
     serving: Routes,
-    /// Whether it leaves its lanes to others because it can do nothing with them.
-    leaves: bool,
+    /// The sinks whose lanes it leaves to others because it can do nothing with them.
+    left: BTreeSet<Arc<str>>,
     /// What is owned, of which epoch.
     held: Option<(Epoch, Arc<Lease>)>,
     /// Under which id lanes were owned last.
@@ -79,7 +87,7 @@ impl Group {
             protocol: Protocol::new(&process(), serving.clone(), timing, seen.now),
             timing,
             serving,
-            leaves: false,
+            left: BTreeSet::new(),
             held: None,
             owner: None,
             answers: mpsc::unbounded_channel(),
@@ -90,6 +98,7 @@ impl Group {
             place,
             parts: Vec::new(),
             all: Routes::default(),
+            of_sink: BTreeMap::new(),
         }
     }
 
@@ -127,6 +136,12 @@ impl Group {
 
     /// Serves more components from now on.
     fn take_in(&mut self, parts: Vec<Part>) {
+        for part in &parts {
+            for (route, sink) in part.routes.iter().zip(&part.sinks) {
+                let routes = self.of_sink.entry(sink.clone()).or_default();
+                routes.insert(route.clone());
+            }
+        }
         self.parts.extend(parts);
         let routes = self.parts.iter().flat_map(|part| part.routes.iter());
         self.all = Arc::new(routes.cloned().collect());
@@ -236,20 +251,45 @@ impl Group {
         self.parts.iter().for_each(|part| part.learn(&strange));
     }
 
-    /// Leaves the lanes to others while this replica cannot work on them and another can.
+    /// Leaves the lanes of a sink to others while this replica can do nothing for it and another can.
     fn serve(&mut self, reading: Reading) {
-        let leaves = match (self.protocol.known(), self.protocol.me()) {
-            (Some(known), Some(me)) if !*self.place.fit.borrow() => others::leaves_lanes(known, me),
-            _ => Some(false),
+        for (sink, leaves) in self.leaves() {
+            self.says.serves(&sink, !leaves);
+            match leaves {
+                true => self.left.insert(sink),
+                false => self.left.remove(&sink),
+            };
+        }
+        let routes = match self.left.is_empty() {
+            true => self.all.clone(),
+            false => Arc::new(self.kept()),
         };
-        let Some(leaves) = leaves else { return };
-        if std::mem::replace(&mut self.leaves, leaves) != leaves {
-            self.says.serves(!leaves);
-        }
-        match leaves {
-            true => self.change(Routes::default(), reading),
-            false => self.change(self.all.clone(), reading),
-        }
+        self.change(routes, reading);
+    }
+
+    /// The sinks of which it is not as before whether their lanes are left to others.
+    fn leaves(&self) -> Vec<(Arc<str>, bool)> {
+        let unfit = self.place.unfit.borrow().clone();
+        let (known, me) = (self.protocol.known(), self.protocol.me());
+        let leaves = |(sink, routes): (&Arc<str>, &BTreeSet<Route>)| {
+            let leaves = match (known, me) {
+                (Some(known), Some(me)) if unfit.contains(sink) => {
+                    others::leaves_lanes(known, me, routes)?
+                }
+                _ => false,
+            };
+            (leaves != self.left.contains(sink)).then(|| (sink.clone(), leaves))
+        };
+        self.of_sink.iter().filter_map(leaves).collect()
+    }
+
+    /// The routes to those sinks that are not left.
+    fn kept(&self) -> BTreeSet<Route> {
+        let kept = self
+            .of_sink
+            .iter()
+            .filter(|(sink, _)| !self.left.contains(*sink));
+        kept.flat_map(|(_, routes)| routes).cloned().collect()
     }
 
     fn change(&mut self, routes: Routes, reading: Reading) {

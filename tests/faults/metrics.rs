@@ -27,7 +27,7 @@ async fn what_becomes_of_rows_is_counted() {
     let rabbit = breakable().await;
     let mut rig = Rig::shared().await;
     rig.settings.amqp = vec![rabbit.uri()];
-    let of = format!("component=\"{}.pots\"", rig.namespace());
+    let of = format!("component=\"{}.pots\",sink=\"amqp\"", rig.namespace());
     let is = async |name: &str, labels: &str, expected: f64| {
         let key = format!("toa_outbox_{name}{{{of}{labels}}}");
         eventually(PATIENCE, &key, async || {

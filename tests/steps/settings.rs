@@ -20,6 +20,12 @@ fn nothing_consumed(w: &mut Tea) {
     w.broker = Broker::None;
 }
 
+#[given("no broker is configured")]
+fn no_broker(w: &mut Tea) {
+    w.settings.amqp.clear();
+    w.broker = Broker::None;
+}
+
 #[given("a consumer of each of them")]
 fn everybody(w: &mut Tea) {
     w.audience = Audience::Everybody;

@@ -9,7 +9,7 @@ use serde_json::Value;
 use toa_outbox::{Amqp, Left, Outbox, Pass, Result, Settings, Slot, Subscription};
 use tokio::task::JoinHandle;
 
-use super::{consumer::Consumer, declare::Declared};
+use super::{consumer::Consumer, declare::Declared, sinks::Destination};
 use crate::support::{Cable, Delivery, eventually, servers, unique};
 
 /// Long enough for anything that is going to happen.
@@ -60,6 +60,8 @@ pub struct Tea {
     pub pass: Option<Pass>,
     pub left: Option<Left>,
     pub subscriptions: Vec<Subscription>,
+    /// The sinks of the services' own.
+    pub sinks: Vec<Destination>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -110,6 +112,7 @@ impl Tea {
             pass: None,
             left: None,
             subscriptions: Vec::new(),
+            sinks: Vec::new(),
         }
     }
 
@@ -153,13 +156,18 @@ impl Tea {
             self.settings.clone(),
         );
         let database = database(&self.mongodb, &self.namespace).await;
+        let builder = Outbox::builder(&database, component, settings.clone());
+        let builder = self
+            .sinks
+            .iter()
+            .fold(builder, |builder, sink| sink.added_to(builder, |name| self.local(name)));
         if self.broker != Broker::There {
-            return Outbox::open(&database, component, settings).await;
+            return builder.open().await;
         }
-        let sink = Amqp::start(&settings)?;
-        let up = tokio::time::timeout(PATIENCE, sink.up()).await;
+        let amqp = Amqp::start(&settings)?;
+        let up = tokio::time::timeout(PATIENCE, amqp.up()).await;
         up.expect("the broker is there");
-        Outbox::open_with(&database, component, settings, &sink).await
+        builder.amqp(&amqp).open().await
     }
 
     /// Starts a service, and a consumer before it if there shall be one.

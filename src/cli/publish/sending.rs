@@ -10,7 +10,7 @@ use crate::{
     clock::Term,
     routes::RouteSet,
     row::{Row, RowId},
-    sinks::{Message, Pace, Verdict},
+    sinks::{Answer, Message, Pace},
     store::{decode, inspect::Glance},
 };
 
@@ -106,12 +106,12 @@ impl Sending<'_> {
             // One that stays away is found by the attempt itself.
             let _ = tokio::time::timeout(self.patience, sink.up()).await;
             match sink.deliver(message.clone()).await {
-                Verdict::Accepted => return Ok(()),
-                Verdict::Retry {
+                Answer::Taken => return Ok(()),
+                Answer::Owed {
                     reason,
                     pace: Pace::AtOnce,
                 } => why = reason,
-                Verdict::Retry { reason, .. } => return Err(reason),
+                Answer::Owed { reason, .. } => return Err(reason),
             }
         }
         Err(why)

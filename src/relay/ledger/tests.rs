@@ -72,7 +72,7 @@ fn what_could_not_be_sent_is_due_when_it_says() {
             after: Duration::from_secs(60),
         },
     );
-    let due = ledger.due(Instant::now(), 10, &HashSet::new());
+    let due = ledger.due(Instant::now(), 10, &HashSet::new(), false);
     assert_eq!(
         due.iter().map(|due| &due.id).collect::<Vec<_>>(),
         [&soon.id]
@@ -83,6 +83,27 @@ fn what_could_not_be_sent_is_due_when_it_says() {
     refused.refusals += 1;
     refused.settle(AT_ONCE, RouteSet::default());
     assert_eq!(ledger.claim(&soon, Instant::now()).unwrap().refusals, 1);
+}
+
+#[test]
+fn what_the_destination_had_something_against_goes_behind_all_others() {
+    let (ledger, refused, earlier, held) = (Ledger::new(10), row(), row(), row());
+    let wait = |millis| Sent::Again {
+        after: Duration::from_millis(millis),
+    };
+    send(&ledger, &refused, wait(2));
+    send(&ledger, &earlier, wait(1));
+    send(&ledger, &held, AT_ONCE);
+    let now = Instant::now() + Duration::from_secs(1);
+    let due = |is_behind| {
+        let due = ledger.due(now, 10, &HashSet::new(), is_behind);
+        due.into_iter().map(|due| due.id).collect::<Vec<_>>()
+    };
+    assert_eq!(due(false), [held.id.clone()]);
+    assert_eq!(due(true), [earlier.id, refused.id.clone()]);
+    assert!(ledger.is_free(&held.id, now, false));
+    assert!(!ledger.is_free(&refused.id, now, false), "not among the others");
+    assert!(ledger.is_free(&refused.id, now, true));
 }
 
 #[test]
@@ -128,14 +149,14 @@ fn what_was_left_to_others_is_not_tried_again() {
     let (ledger, row) = (Ledger::new(10), row());
     send(&ledger, &row, AT_ONCE);
     let now = Instant::now();
-    assert!(ledger.is_free(&row.id, now));
+    assert!(ledger.is_free(&row.id, now, false));
     drop(ledger.forget_unsent());
     assert!(ledger.reclaim(&row.id, true, now).is_none());
-    assert!(ledger.is_free(&row.id, now), "a sweep may bring it again");
+    assert!(ledger.is_free(&row.id, now, false), "a sweep may bring it again");
     send(&ledger, &row, AT_ONCE);
     let claim = ledger.reclaim(&row.id, false, Instant::now()).unwrap();
     assert_eq!(ledger.swept(), Swept::default(), "by its writer's right");
-    assert!(!ledger.is_free(&row.id, now));
+    assert!(!ledger.is_free(&row.id, now, false));
     claim.settle(AT_ONCE, RouteSet::default());
 }
 

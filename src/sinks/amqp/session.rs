@@ -21,7 +21,7 @@ use super::{
     quarantine::{Quarantine, Suspect, Treatment, named_exchange},
     rounds::{self, Entry},
 };
-use crate::sinks::{Message, Pace, Verdict};
+use crate::sinks::{Answer, Message, Pace};
 
 /// How often a message is put on a channel again because others closed the last one under it.
 const STRIKES: usize = 8;
@@ -163,7 +163,7 @@ impl Session {
     }
 
     /// Publishes one message, apart if it is suspect.
-    pub(super) async fn deliver(&self, message: Message) -> Verdict {
+    pub(super) async fn deliver(&self, message: Message) -> Answer {
         // Zero: there is no limit. None is less than the protocol's least, 4096.
         let frame = match self.link.connection().configuration().frame_max() {
             0 => usize::MAX,
@@ -171,10 +171,10 @@ impl Session {
         };
         let envelope = match Envelope::new(message, frame) {
             Ok(envelope) => Arc::new(envelope),
-            Err(reason) => return Verdict::retry(Pace::Growing, reason),
+            Err(reason) => return Answer::owed(Pace::Growing, reason),
         };
-        if let Err(verdict) = self.declared(&envelope.exchange).await {
-            return verdict;
+        if let Err(answer) = self.declared(&envelope.exchange).await {
+            return answer;
         }
         for _ in 0..STRIKES {
             if self.treatment(&envelope) != Treatment::Innocent {
@@ -186,7 +186,7 @@ impl Session {
                 outcome => return self.conclude(outcome),
             }
         }
-        Verdict::retry(
+        Answer::owed(
             Pace::NextCycle,
             "the channel was closed under it again and again",
         )
@@ -207,9 +207,9 @@ impl Session {
         }
     }
 
-    fn conclude(&self, outcome: Outcome) -> Verdict {
+    fn conclude(&self, outcome: Outcome) -> Answer {
         let (pace, reason) = match outcome {
-            Outcome::Acked(_) => return Verdict::Accepted,
+            Outcome::Acked(_) => return Answer::Taken,
             Outcome::Nacked(_) => (Pace::Growing, "a queue refused it (nack)".into()),
             Outcome::Returned => (Pace::Growing, "no queue takes it (returned)".into()),
             Outcome::Closed(reason) => (Pace::NextCycle, reason),
@@ -226,7 +226,7 @@ impl Session {
                 "its lane is not this replica's any more".into(),
             ),
         };
-        Verdict::Retry { reason, pace }
+        Answer::Owed { reason, pace }
     }
 
     /// Remembers who may have closed the channel `envelope` was on.
@@ -250,20 +250,20 @@ impl Session {
     }
 
     /// Tries one suspect alone.
-    async fn probe(&self, envelope: &Arc<Envelope>) -> Verdict {
+    async fn probe(&self, envelope: &Arc<Envelope>) -> Answer {
         let _alone = self.probing.lock().await;
         let suspect = match self.treatment(envelope) {
             Treatment::Innocent => None,
             Treatment::Probe(suspect) => Some(suspect),
             Treatment::Wait(suspect, reason) => {
-                return Verdict::retry(pace(&suspect), reason);
+                return Answer::owed(pace(&suspect), reason);
             }
         };
         match (self.publish(&self.apart, envelope).await, suspect) {
             (Outcome::Closed(reason), Some(suspect)) => {
                 let mut quarantine = self.quarantine();
                 quarantine.convict(&suspect, reason.clone(), Instant::now());
-                Verdict::retry(pace(&suspect), reason)
+                Answer::owed(pace(&suspect), reason)
             }
             (Outcome::Silent, Some(suspect)) => {
                 let mut quarantine = self.quarantine();
@@ -351,18 +351,18 @@ impl Session {
     }
 
     /// Declares the exchange if this connection has not yet; one attempt a cycle.
-    async fn declared(&self, name: &ShortString) -> Result<(), Verdict> {
+    async fn declared(&self, name: &ShortString) -> Result<(), Answer> {
         let pause = self.tuning.interval / 2;
         let declared = self.exchanges.declare(self.link.connection(), name, pause);
         tokio::select! {
             declared = declared => declared.map_err(|reason| match self.is_open() {
-                true => Verdict::retry(Pace::NextCycle, reason),
+                true => Answer::owed(Pace::NextCycle, reason),
                 false => self.conclude(Outcome::Dead),
             }),
             () = self.dead.cancelled() => Err(self.conclude(Outcome::Dead)),
             () = self.patience.ends() => {
                 let reason = format!("declaring exchange {name}: no answer");
-                Err(Verdict::retry(Pace::NextCycle, reason))
+                Err(Answer::owed(Pace::NextCycle, reason))
             }
         }
     }

@@ -31,11 +31,12 @@ impl Others {
     }
 }
 
-/// Whether a member that cannot do its work leaves its lanes to others; none: as it is. It does where another can. Where
-/// none can, the first member takes them back, so that two that gave them up to each other do not take turns.
-pub(super) fn leaves_lanes(known: &Document, me: &str) -> Option<bool> {
+/// Whether a member that can do nothing for a sink, of these `routes`, leaves its lanes to others; none: as it is. It does
+/// where another can. Where none can, the first member takes them back, so that two that gave them up to each other do
+/// not take turns.
+pub(super) fn leaves_lanes(known: &Document, me: &str, routes: &BTreeSet<Route>) -> Option<bool> {
     let mut others = known.members.iter().filter(|member| *member.id != *me);
-    if others.any(|other| !other.routes.is_empty()) {
+    if others.any(|other| !other.routes.is_disjoint(routes)) {
         return Some(true);
     }
     let is_first = known.members.first().is_some_and(|first| *first.id == *me);
@@ -85,14 +86,17 @@ mod tests {
 
     #[test]
     fn of_two_that_cannot_work_the_first_keeps_the_lanes() {
+        let leaves = |group, me| leaves_lanes(group, me, &["r".into()].into());
         let both = group(&[("a", &["r"]), ("b", &["r"])]);
-        assert_eq!(leaves_lanes(&both, "a"), Some(true));
-        assert_eq!(leaves_lanes(&both, "b"), Some(true));
+        assert_eq!(leaves(&both, "a"), Some(true));
+        assert_eq!(leaves(&both, "b"), Some(true));
         let neither = group(&[("a", &[]), ("b", &[])]);
-        assert_eq!(leaves_lanes(&neither, "a"), Some(false));
-        assert_eq!(leaves_lanes(&neither, "b"), None);
+        assert_eq!(leaves(&neither, "a"), Some(false));
+        assert_eq!(leaves(&neither, "b"), None);
         let first = group(&[("a", &["r"]), ("b", &[])]);
-        assert_eq!(leaves_lanes(&first, "a"), Some(false));
-        assert_eq!(leaves_lanes(&first, "b"), Some(true));
+        assert_eq!(leaves(&first, "a"), Some(false));
+        assert_eq!(leaves(&first, "b"), Some(true));
+        let other = group(&[("a", &["r"]), ("b", &["of another sink"])]);
+        assert_eq!(leaves(&other, "a"), Some(false));
     }
 }

@@ -189,13 +189,14 @@ impl Says {
         );
     }
 
-    /// Of leaving the lanes to those who can work on them.
-    pub(super) fn serves(&self, all: bool) {
+    /// Of leaving the lanes of a sink to those who can work on them.
+    pub(super) fn serves(&self, sink: &str, serves: bool) {
         let group = &*self.group;
-        match all {
-            true => tracing::info!(group, "takes lanes again"),
+        match serves {
+            true => tracing::info!(group, sink, "takes lanes again"),
             false => tracing::warn!(
                 group,
+                sink,
                 "cannot publish or mark, and another can: its lanes are theirs meanwhile"
             ),
         }

@@ -1,0 +1,344 @@
+//! Gives a sink of the application's own what comes, many at once, and finds the one that fails.
+//!
+//! ```text
+//!   deliver ──► queue ──► batch ──► Sink::deliver ──┬─ answered ──► next batch
+//!   deliver ──►                         ▲           └─ failed
+//!                                       │                │
+//!                                    halves ◄────────────┴── alone: it is the one. Rest; what came with it goes later
+//! ```
+//!
+//! One batch at a time, from one task: the order within a row is kept, and a sink that hangs holds up nobody else. A
+//! message that fails is settled as owed and has to come again; it is not kept here.
+
+use std::{
+    collections::VecDeque,
+    ops::Range,
+    panic::AssertUnwindSafe,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use super::{Answer, Cap, Message, Pace, Sink, Verdict};
+use crate::{config::Settings, label::BoxError, report::Reports};
+
+/// The most messages of one batch.
+const MOST: usize = 100;
+
+/// How long a sink rests after it failed for the first time.
+const LEAST_REST: Duration = Duration::from_millis(100);
+
+/// The longest a sink may ask to be left alone.
+const LONGEST_REST: Duration = Duration::from_secs(86_400);
+
+/// What is said of a message that was not tried.
+const HELD_BACK: &str = "held back, the sink takes nothing at the moment";
+
+/// A sink behind a trait that any sink fits.
+trait Erased: Send + Sync {
+    fn deliver<'a>(
+        &'a self,
+        batch: &'a [Message],
+    ) -> BoxFuture<'a, Result<Vec<Verdict>, BoxError>>;
+}
+
+impl<S: Sink> Erased for S {
+    fn deliver<'a>(
+        &'a self,
+        batch: &'a [Message],
+    ) -> BoxFuture<'a, Result<Vec<Verdict>, BoxError>> {
+        Sink::deliver(self, batch).boxed()
+    }
+}
+
+/// A handle to a sink of the application's own, whose loop runs for as long as one exists.
+#[derive(Clone)]
+pub(crate) struct Batched {
+    shared: Arc<Shared>,
+    queue: mpsc::UnboundedSender<Queued>,
+    _last: Arc<DropGuard>,
+}
+
+struct Shared {
+    name: Arc<str>,
+    cap: Cap,
+    /// Whether it takes messages, and does not rest.
+    is_awake: watch::Sender<bool>,
+    /// How often what was under way was cut.
+    cuts: watch::Sender<u64>,
+}
+
+struct Queued {
+    message: Message,
+    answer: oneshot::Sender<Answer>,
+    /// How many cuts there were when it came: with the next it may not leave any more.
+    cuts: u64,
+}
+
+impl Batched {
+    /// The handle and its loop.
+    pub(crate) fn new(
+        name: &str,
+        sink: impl Sink,
+        settings: &Settings,
+    ) -> (Self, BoxFuture<'static, ()>) {
+        let shared = Arc::new(Shared {
+            name: name.into(),
+            cap: Cap::new(settings.inflight),
+            is_awake: watch::Sender::new(true),
+            cuts: watch::Sender::new(0),
+        });
+        let (queue, inbox) = mpsc::unbounded_channel();
+        let stop = CancellationToken::new();
+        let feeding = Feeding {
+            sink: Box::new(sink),
+            shared: shared.clone(),
+            inbox,
+            timeout: settings.sink_timeout,
+            longest: settings.interval.max(LEAST_REST),
+            until: None,
+            failures: 0,
+            reports: Reports::default(),
+        };
+        let batched = Self {
+            shared,
+            queue,
+            _last: Arc::new(stop.clone().drop_guard()),
+        };
+        let until_unused = async move {
+            // None where the last handle was dropped.
+            let _ = stop.run_until_cancelled(feeding.run()).await;
+        };
+        (batched, until_unused.boxed())
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.shared.name
+    }
+
+    pub(crate) fn is_up(&self) -> bool {
+        *self.shared.is_awake.borrow()
+    }
+
+    /// Whether it takes messages, told when that changes.
+    pub(super) fn is_awake(&self) -> watch::Receiver<bool> {
+        self.shared.is_awake.subscribe()
+    }
+
+    pub(crate) async fn up(&self) {
+        // The sender lives as long as this handle.
+        let _ = self.is_awake().wait_for(|&awake| awake).await;
+    }
+
+    pub(crate) fn cap(&self) -> &Cap {
+        &self.shared.cap
+    }
+
+    pub(crate) async fn deliver(&self, message: Message) -> Answer {
+        let (answer, answered) = oneshot::channel();
+        let gone = || Answer::owed(Pace::AtOnce, "the sink has stopped");
+        let queued = Queued {
+            message,
+            answer,
+            cuts: *self.shared.cuts.borrow(),
+        };
+        match self.queue.send(queued) {
+            Ok(()) => answered.await.unwrap_or_else(|_| gone()),
+            Err(_) => gone(),
+        }
+    }
+
+    pub(crate) fn cut(&self) {
+        self.shared.cuts.send_modify(|cuts| *cuts += 1);
+    }
+}
+
+/// The loop of one sink.
+struct Feeding {
+    sink: Box<dyn Erased>,
+    shared: Arc<Shared>,
+    inbox: mpsc::UnboundedReceiver<Queued>,
+    timeout: Duration,
+    /// The longest it rests of its own accord.
+    longest: Duration,
+    /// When its rest is over.
+    until: Option<Instant>,
+    /// How often it has failed since it last accepted something.
+    failures: u32,
+    reports: Reports,
+}
+
+/// Why a batch, or the part of it that was tried, was not delivered.
+enum Fault {
+    /// The sink, or one of the messages.
+    Failed(String),
+    /// Nobody: it was told to end.
+    Cut,
+}
+
+impl Feeding {
+    async fn run(mut self) {
+        let mut queued = Vec::with_capacity(MOST);
+        loop {
+            tokio::select! {
+                biased;
+                () = at(self.until) => self.wake(),
+                count = self.inbox.recv_many(&mut queued, MOST) => match count {
+                    0 => return,
+                    _ => self.once(queued.drain(..)).await,
+                }
+            }
+        }
+    }
+
+    /// Delivers a batch, in parts where it fails.
+    async fn once(&mut self, queued: impl Iterator<Item = Queued>) {
+        let mut batch = Batch::of(*self.shared.cuts.borrow());
+        for queued in queued {
+            let may_leave = self.until.is_none() && queued.cuts == batch.cuts;
+            match may_leave && queued.message.term.holds() {
+                true => batch.add(queued),
+                false => settle(queued.answer, Answer::owed(Pace::AtOnce, HELD_BACK)),
+            }
+        }
+        let mut parts: VecDeque<Range<usize>> = VecDeque::from([0..batch.messages.len()]);
+        while let Some(part) = parts.pop_front() {
+            if part.is_empty() || self.until.is_some() {
+                // Dropped with the batch.
+                continue;
+            }
+            match self.deliver(&batch, part.clone()).await {
+                Ok(verdicts) => self.take(&mut batch, part, verdicts),
+                Err(Fault::Cut) => return,
+                Err(Fault::Failed(_)) if part.len() > 1 => {
+                    let middle = part.start + part.len() / 2;
+                    parts.push_front(middle..part.end);
+                    parts.push_front(part.start..middle);
+                }
+                Err(Fault::Failed(reason)) => {
+                    self.rest(&reason, None);
+                    batch.settle(part.start, Answer::owed(Pace::NextCycle, reason));
+                }
+            }
+        }
+    }
+
+    async fn deliver(&self, batch: &Batch, part: Range<usize>) -> Result<Vec<Verdict>, Fault> {
+        let part = &batch.messages[part];
+        let mut cuts = self.shared.cuts.subscribe();
+        let delivery = AssertUnwindSafe(async { self.sink.deliver(part).await }).catch_unwind();
+        let delivered = tokio::select! {
+            biased;
+            _ = cuts.wait_for(|&cuts| cuts != batch.cuts) => return Err(Fault::Cut),
+            delivered = tokio::time::timeout(self.timeout, delivery) => delivered,
+        };
+        let verdicts = match delivered {
+            Ok(Ok(Ok(verdicts))) => verdicts,
+            Ok(Ok(Err(error))) => return Err(Fault::Failed(error.to_string())),
+            Ok(Err(_)) => return Err(Fault::Failed("it panicked".into())),
+            Err(_) => return Err(Fault::Failed(format!("no answer within {:?}", self.timeout))),
+        };
+        if verdicts.len() != part.len() {
+            let (answers, messages) = (verdicts.len(), part.len());
+            let wrong = format!("it gave {answers} answers for {messages} messages");
+            return Err(Fault::Failed(wrong));
+        }
+        let is_rejected = |verdict: &Verdict| matches!(verdict, Verdict::Rejected(_));
+        match verdicts.len() > 1 && verdicts.iter().all(is_rejected) {
+            // Perhaps for the company of one.
+            true => Err(Fault::Failed("all of it was rejected".into())),
+            false => Ok(verdicts),
+        }
+    }
+
+    fn take(&mut self, batch: &mut Batch, part: Range<usize>, verdicts: Vec<Verdict>) {
+        for (index, verdict) in part.zip(verdicts) {
+            let answer = match verdict {
+                Verdict::Accepted | Verdict::Duplicate => {
+                    self.failures = 0;
+                    Answer::Taken
+                }
+                Verdict::Rejected(reason) => Answer::owed(Pace::Growing, reason),
+                Verdict::Retry { reason, after } => {
+                    self.rest(&reason, after);
+                    Answer::owed(Pace::NextCycle, reason)
+                }
+            };
+            batch.settle(index, answer);
+        }
+    }
+
+    /// Takes nothing for a while.
+    fn rest(&mut self, reason: &str, asked: Option<Duration>) {
+        let usual = LEAST_REST.saturating_mul(1 << self.failures.min(16));
+        let rest = asked.map_or(usual.min(self.longest), |asked| asked.min(LONGEST_REST));
+        self.failures = self.failures.saturating_add(1);
+        let until = Instant::now() + rest;
+        self.until = Some(self.until.map_or(until, |before| before.max(until)));
+        self.shared.is_awake.send_replace(false);
+        let sink = self.shared.name.clone();
+        self.reports.first(reason, |times| {
+            tracing::warn!(sink = &*sink, reason, times, "a sink failed and rests; what it is owed stays in the outbox");
+        });
+    }
+
+    fn wake(&mut self) {
+        self.until = None;
+        self.shared.is_awake.send_replace(true);
+    }
+}
+
+/// Messages, and who waits for an answer; whoever has none when it is dropped is told that the message was held back.
+struct Batch {
+    messages: Vec<Message>,
+    answers: Vec<Option<oneshot::Sender<Answer>>>,
+    cuts: u64,
+}
+
+impl Batch {
+    fn of(cuts: u64) -> Self {
+        Self {
+            messages: Vec::new(),
+            answers: Vec::new(),
+            cuts,
+        }
+    }
+
+    fn add(&mut self, queued: Queued) {
+        self.messages.push(queued.message);
+        self.answers.push(Some(queued.answer));
+    }
+
+    fn settle(&mut self, index: usize, answer: Answer) {
+        if let Some(waits) = self.answers[index].take() {
+            settle(waits, answer);
+        }
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        for waits in self.answers.drain(..).flatten() {
+            settle(waits, Answer::owed(Pace::AtOnce, HELD_BACK));
+        }
+    }
+}
+
+fn settle(waits: oneshot::Sender<Answer>, answer: Answer) {
+    // Nobody waits who was stopped meanwhile.
+    let _ = waits.send(answer);
+}
+
+/// At that very moment, however often it is waited for anew.
+async fn at(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests;

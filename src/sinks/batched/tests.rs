@@ -1,0 +1,236 @@
+use std::{
+    collections::{BTreeMap, HashSet},
+    sync::{Mutex, atomic::AtomicBool, atomic::Ordering::Relaxed},
+};
+
+use bson::Bson;
+use futures::future::join_all;
+
+use super::*;
+use crate::{clock::Term, sinks::Route};
+
+/// A destination that does what `act` says of a batch of numbers, and notes what it was given.
+struct Odd<A> {
+    act: A,
+    given: Arc<Mutex<Vec<Vec<usize>>>>,
+}
+
+impl<A, F> Sink for Odd<A>
+where
+    A: Fn(Vec<usize>) -> F + Send + Sync + 'static,
+    F: Future<Output = Result<Vec<Verdict>, BoxError>> + Send,
+{
+    async fn deliver(&self, batch: &[Message]) -> Result<Vec<Verdict>, BoxError> {
+        let numbers: Vec<usize> = batch
+            .iter()
+            .map(|message| message.row().parse().unwrap())
+            .collect();
+        self.given.lock().unwrap().push(numbers.clone());
+        (self.act)(numbers).await
+    }
+}
+
+struct Stage {
+    batched: Batched,
+    given: Arc<Mutex<Vec<Vec<usize>>>>,
+}
+
+impl Stage {
+    fn of<A, F>(act: A) -> Self
+    where
+        A: Fn(Vec<usize>) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<Vec<Verdict>, BoxError>> + Send + 'static,
+    {
+        let given: Arc<Mutex<Vec<Vec<usize>>>> = Arc::default();
+        let sink = Odd {
+            act,
+            given: given.clone(),
+        };
+        let (batched, run) = Batched::new("odd", sink, &Settings::default());
+        tokio::spawn(run);
+        Self { batched, given }
+    }
+
+    /// What is answered for so many messages that come at once, in their order.
+    async fn deliver(&self, count: usize) -> Vec<Answer> {
+        join_all((0..count).map(|number| self.batched.deliver(message(number)))).await
+    }
+
+    fn calls(&self) -> Vec<Vec<usize>> {
+        self.given.lock().unwrap().clone()
+    }
+}
+
+fn message(number: usize) -> Message {
+    let route = Route {
+        component: "tea.pots".into(),
+        label: "created".into(),
+        exchange: String::new(),
+        content_type: "application/json",
+        mandatory: false,
+        headers: BTreeMap::new(),
+    };
+    Message {
+        row: number.to_string(),
+        entity: Bson::Null,
+        time: None,
+        body: Vec::new(),
+        route: Arc::new(route),
+        term: Term::Endless,
+    }
+}
+
+fn accepted(batch: &[usize]) -> Result<Vec<Verdict>, BoxError> {
+    Ok(vec![Verdict::Accepted; batch.len()])
+}
+
+fn paces(answers: &[Answer]) -> Vec<Option<Pace>> {
+    let pace = |answer: &Answer| match answer {
+        Answer::Taken => None,
+        Answer::Owed { pace, .. } => Some(*pace),
+    };
+    answers.iter().map(pace).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_comes_at_once_goes_in_batches_of_a_hundred_in_order() {
+    let stage = Stage::of(async |batch: Vec<usize>| accepted(&batch));
+    let answers = stage.deliver(250).await;
+    assert_eq!(answers, vec![Answer::Taken; 250]);
+    let calls = stage.calls();
+    assert_eq!(calls.iter().map(Vec::len).collect::<Vec<_>>(), [100, 100, 50]);
+    assert_eq!(calls.concat(), (0..250).collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_one_that_fails_is_found_and_what_comes_after_it_is_kept_from_nothing_but_this_pass() {
+    let stage = Stage::of(async |batch: Vec<usize>| match batch.contains(&37) {
+        true => Err("no 37".into()),
+        false => accepted(&batch),
+    });
+    let paces_of = paces(&stage.deliver(100).await);
+    for (number, pace) in paces_of.into_iter().enumerate() {
+        let expected = match number {
+            0..37 => None,
+            37 => Some(Pace::NextCycle),
+            _ => Some(Pace::AtOnce),
+        };
+        assert_eq!(pace, expected, "{number}");
+    }
+    assert!(stage.calls().len() <= 14, "{:?}", stage.calls());
+    let mut given = HashSet::new();
+    let parts = stage.calls();
+    let passed = parts.iter().filter(|part| !part.contains(&37));
+    assert!(passed.flatten().all(|number| given.insert(*number)), "one was given twice: {parts:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_that_fails_rests_ever_longer_until_it_accepts_something() {
+    let is_well = Arc::new(AtomicBool::new(false));
+    let well = is_well.clone();
+    let stage = Stage::of(move |batch: Vec<usize>| {
+        let is_well = well.load(Relaxed);
+        async move {
+            match is_well {
+                true => accepted(&batch),
+                false => Err("closed".into()),
+            }
+        }
+    });
+    for rest in [100, 200, 400, 800, 1600, 3200, 5000, 5000] {
+        let began = tokio::time::Instant::now();
+        assert_eq!(paces(&stage.deliver(1).await), [Some(Pace::NextCycle)]);
+        assert!(!stage.batched.is_up());
+        assert_eq!(paces(&stage.deliver(1).await), [Some(Pace::AtOnce)]);
+        stage.batched.up().await;
+        assert_eq!(began.elapsed().as_millis(), rest);
+    }
+    is_well.store(true, Relaxed);
+    assert_eq!(stage.deliver(1).await, [Answer::Taken]);
+    is_well.store(false, Relaxed);
+    let began = tokio::time::Instant::now();
+    stage.deliver(1).await;
+    stage.batched.up().await;
+    assert_eq!(began.elapsed().as_millis(), 100);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_that_asks_for_a_rest_has_it() {
+    let stage = Stage::of(async |batch: Vec<usize>| {
+        let retry = Verdict::Retry {
+            reason: "busy".into(),
+            after: Some(Duration::from_secs(60)),
+        };
+        Ok(vec![retry; batch.len()])
+    });
+    let began = tokio::time::Instant::now();
+    let answers = stage.deliver(3).await;
+    assert_eq!(paces(&answers), [Some(Pace::NextCycle); 3]);
+    stage.batched.up().await;
+    assert_eq!(began.elapsed(), Duration::from_secs(60));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_is_rejected_stays_owed_and_the_others_go_on() {
+    let reject = |number: usize| match number % 2 {
+        0 => Verdict::Accepted,
+        _ => Verdict::Rejected("odd".into()),
+    };
+    let stage = Stage::of(async move |batch: Vec<usize>| Ok(batch.into_iter().map(reject).collect()));
+    let answers = stage.deliver(4).await;
+    assert_eq!(paces(&answers), [None, Some(Pace::Growing), None, Some(Pace::Growing)]);
+    assert!(stage.batched.is_up());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_batch_that_is_rejected_as_a_whole_is_halved() {
+    let stage = Stage::of(async |batch: Vec<usize>| match batch.contains(&5) {
+        true => Ok(vec![Verdict::Rejected("bad request".into()); batch.len()]),
+        false => accepted(&batch),
+    });
+    let answers = stage.deliver(100).await;
+    let owed: Vec<usize> = (0..100).filter(|&number| answers[number] != Answer::Taken).collect();
+    assert_eq!(owed, [5]);
+    assert_eq!(paces(&answers)[5], Some(Pace::Growing));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_panic_too_many_answers_and_none_at_all_are_failures() {
+    let panics = Stage::of(async |_| panic!("a defect"));
+    assert!(matches!(&panics.deliver(1).await[..], [Answer::Owed { reason, .. }] if reason.contains("panic")));
+    let miscounts = Stage::of(async |_| Ok(Vec::new()));
+    let answers = miscounts.deliver(1).await;
+    assert!(matches!(&answers[..], [Answer::Owed { reason, .. }] if reason.contains("0 answers for 1")));
+    let hangs = Stage::of(async |_| std::future::pending().await);
+    let began = tokio::time::Instant::now();
+    let answers = hangs.deliver(1).await;
+    assert!(matches!(&answers[..], [Answer::Owed { reason, .. }] if reason.contains("no answer within 30s")));
+    assert_eq!(began.elapsed(), Duration::from_secs(30));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_cut_is_ended_and_what_waits_behind_it_does_not_leave() {
+    let stage = Stage::of(async |_| std::future::pending().await);
+    let (began, cut) = (tokio::time::Instant::now(), async {
+        // Until the first batch is under way.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        stage.batched.cut();
+    });
+    let (answers, ()) = futures::join!(stage.deliver(150), cut);
+    assert_eq!(paces(&answers), [Some(Pace::AtOnce); 150]);
+    assert_eq!(began.elapsed(), Duration::from_secs(1));
+    assert_eq!(stage.calls().len(), 1);
+    assert!(stage.batched.is_up(), "it is not the sink that failed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_delivered_whose_term_is_over() {
+    let stage = Stage::of(async |batch: Vec<usize>| accepted(&batch));
+    let late = Message {
+        term: Term::Until(crate::clock::Moment::default()),
+        ..message(0)
+    };
+    let answer = stage.batched.deliver(late).await;
+    assert_eq!(paces(&[answer]), [Some(Pace::AtOnce)]);
+    assert!(stage.calls().is_empty());
+}

@@ -1,0 +1,102 @@
+//! Any sink, as those see it who hand over messages.
+
+use tokio::sync::watch;
+
+use super::{
+    AMQP, Answer, Batched, Cap, Message,
+    amqp::{self, Amqp},
+};
+
+/// A handle to a sink. Cheap to clone.
+#[derive(Clone)]
+pub(crate) enum Outlet {
+    Amqp(Amqp),
+    Batched(Batched),
+}
+
+impl Outlet {
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Self::Amqp(_) => AMQP,
+            Self::Batched(batched) => batched.name(),
+        }
+    }
+
+    /// Whether it takes messages at the moment.
+    pub(crate) fn is_up(&self) -> bool {
+        match self {
+            Self::Amqp(amqp) => amqp.is_up(),
+            Self::Batched(batched) => batched.is_up(),
+        }
+    }
+
+    /// Waits until it does. Cancel safe.
+    pub(crate) async fn up(&self) {
+        match self {
+            Self::Amqp(amqp) => amqp.up().await,
+            Self::Batched(batched) => batched.up().await,
+        }
+    }
+
+    /// Whether this replica can do anything for it, so that it keeps its lanes from no other. Of a sink of the application's
+    /// own it is not known whether it fares better elsewhere, and lanes that change hands hold up all sinks.
+    pub(crate) fn is_there(&self) -> bool {
+        match self {
+            Self::Amqp(amqp) => amqp.is_up(),
+            Self::Batched(_) => true,
+        }
+    }
+
+    /// Tells each time it takes messages again.
+    pub(crate) fn returns(&self) -> Returns {
+        match self {
+            Self::Amqp(amqp) => Returns::Amqp(amqp.returns()),
+            Self::Batched(batched) => Returns::Batched(batched.is_awake()),
+        }
+    }
+
+    pub(crate) fn cap(&self) -> &Cap {
+        match self {
+            Self::Amqp(amqp) => amqp.cap(),
+            Self::Batched(batched) => batched.cap(),
+        }
+    }
+
+    /// Delivers one message, and answers once its fate is known. Dropped, the message may still leave.
+    pub(crate) async fn deliver(&self, message: Message) -> Answer {
+        match self {
+            Self::Amqp(amqp) => amqp.deliver(message).await,
+            Self::Batched(batched) => batched.deliver(message).await,
+        }
+    }
+
+    /// Ends what is under way, so that nothing given to it can leave any more.
+    pub(crate) fn cut(&self) {
+        match self {
+            Self::Amqp(amqp) => amqp.cut(),
+            Self::Batched(batched) => batched.cut(),
+        }
+    }
+}
+
+/// See [`Outlet::returns`].
+pub(crate) enum Returns {
+    Amqp(amqp::Returns),
+    Batched(watch::Receiver<bool>),
+}
+
+impl Returns {
+    /// Resolves when the sink came up since the last call. Cancel safe.
+    pub(crate) async fn next(&mut self) {
+        let is_awake = match self {
+            Self::Amqp(returns) => return returns.next().await,
+            Self::Batched(is_awake) => is_awake,
+        };
+        while is_awake.changed().await.is_ok() {
+            if *is_awake.borrow_and_update() {
+                return;
+            }
+        }
+        std::future::pending().await
+    }
+}

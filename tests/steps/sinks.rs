@@ -1,0 +1,212 @@
+//! Sinks of a service's own, and how they behave.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
+use bson::doc;
+use cucumber::{given, then, when};
+use toa_outbox::{BoxError, Builder, Message, Sink, Verdict};
+
+use super::{
+    json,
+    world::{PATIENCE, Tea},
+};
+use crate::support::eventually;
+
+/// A destination, seen from outside. All replicas deliver to the same.
+#[derive(Clone)]
+pub struct Destination {
+    name: String,
+    patterns: Vec<String>,
+    state: Arc<Mutex<State>>,
+}
+
+struct State {
+    conduct: Option<Conduct>,
+    /// How often it took which label of which pot.
+    taken: BTreeMap<(String, String), usize>,
+    /// What steps have spoken of.
+    expected: usize,
+}
+
+/// What it does wrong.
+#[derive(Clone)]
+struct Conduct {
+    does: String,
+    /// With this pot alone, and whatever comes with it; with all if none.
+    pot: Option<String>,
+}
+
+impl Destination {
+    pub fn added_to(&self, builder: Builder, local: impl Fn(&str) -> String) -> Builder {
+        let patterns: Vec<String> = self.patterns.iter().map(|pattern| local(pattern)).collect();
+        builder.sink(&self.name, patterns, self.clone())
+    }
+
+    fn taken(&self, label: &str, pot: &str) -> usize {
+        let key = (label.to_owned(), pot.to_owned());
+        self.state.lock().unwrap().taken.get(&key).copied().unwrap_or(0)
+    }
+
+    /// How many messages it took, each counted as often as it was.
+    fn count(&self) -> usize {
+        self.state.lock().unwrap().taken.values().sum()
+    }
+
+    fn expect(&self, more: usize) {
+        self.state.lock().unwrap().expected += more;
+    }
+
+    fn take(&self, batch: &[Message]) -> Vec<Verdict> {
+        let mut state = self.state.lock().unwrap();
+        for message in batch {
+            let key = (message.label().to_owned(), pot(message));
+            *state.taken.entry(key).or_default() += 1;
+        }
+        vec![Verdict::Accepted; batch.len()]
+    }
+}
+
+fn pot(message: &Message) -> String {
+    let body = std::str::from_utf8(message.body()).unwrap();
+    let pot = json::value(body)["_id"].as_str().unwrap().to_owned();
+    assert_eq!(message.entity().as_str(), Some(pot.as_str()));
+    pot
+}
+
+impl Sink for Destination {
+    async fn deliver(&self, batch: &[Message]) -> Result<Vec<Verdict>, BoxError> {
+        let conduct = self.state.lock().unwrap().conduct.clone();
+        let is_meant = |of: &Option<String>, message: &Message| {
+            of.as_ref().is_none_or(|of| *of == pot(message))
+        };
+        let Some(Conduct { does, .. }) =
+            conduct.filter(|conduct| batch.iter().any(|message| is_meant(&conduct.pot, message)))
+        else {
+            return Ok(self.take(batch));
+        };
+        match does.as_str() {
+            "fails" => Err("the door is shut".into()),
+            "panics" => panic!("a defect of the sink"),
+            "hangs" => std::future::pending().await,
+            "rejects" => Ok(vec![Verdict::Rejected("not on the list".into()); batch.len()]),
+            "asks for a rest" => {
+                let retry = Verdict::Retry {
+                    reason: "too many guests".into(),
+                    after: Some(Duration::from_millis(300)),
+                };
+                Ok(vec![retry; batch.len()])
+            }
+            other => panic!("what is it to {other}?"),
+        }
+    }
+}
+
+impl Tea {
+    fn sink(&self, name: &str) -> &Destination {
+        let sink = self.sinks.iter().find(|sink| sink.name == name);
+        sink.expect("a sink of that name")
+    }
+}
+
+#[given(regex = r#"^a sink "(\S+)" of "(.*)"(?:, which (fails|panics|hangs|rejects|asks for a rest)(?: the pot "(\S+)")?)?$"#)]
+fn declared(w: &mut Tea, name: String, patterns: String, does: String, pot: String) {
+    // What hangs is to be seen within the scenario.
+    w.settings.sink_timeout = Duration::from_millis(200);
+    let conduct = Conduct {
+        does,
+        pot: (!pot.is_empty()).then_some(pot),
+    };
+    let state = State {
+        conduct: (!conduct.does.is_empty()).then_some(conduct),
+        taken: BTreeMap::new(),
+        expected: 0,
+    };
+    w.sinks.push(Destination {
+        name,
+        patterns: patterns.split_whitespace().map(str::to_owned).collect(),
+        state: Arc::new(Mutex::new(state)),
+    });
+}
+
+#[when(regex = r#"^the sink "(\S+)" works again$"#)]
+fn works(w: &mut Tea, name: String) {
+    w.sink(&name).state.lock().unwrap().conduct = None;
+}
+
+#[when("one more service starts")]
+async fn one_more(w: &mut Tea) {
+    w.start().await;
+}
+
+#[then(regex = r#"^the sink "(\S+)" takes "(\w+)" of the pot "(\S+)"$"#)]
+async fn takes(w: &mut Tea, name: String, label: String, pot: String) {
+    let sink = w.sink(&name);
+    eventually(PATIENCE, "it takes the message", async || sink.taken(&label, &pot) > 0).await;
+    sink.expect(1);
+}
+
+#[then(regex = r#"^the sink "(\S+)" has taken "(\w+)" of the pot "(\S+)"$"#)]
+fn has_taken(w: &mut Tea, name: String, label: String, pot: String) {
+    assert_eq!(w.sink(&name).taken(&label, &pot), 1);
+}
+
+#[then(regex = r#"^the sink "(\S+)" takes "(\w+)" of each of the (\d+) pots once(?: but "(\S+)")?$"#)]
+async fn takes_all(w: &mut Tea, name: String, label: String, count: usize, but: String) {
+    assert_eq!(w.pots.len(), count);
+    let pots: Vec<&String> = w.pots.iter().filter(|pot| **pot != but).collect();
+    let sink = w.sink(&name);
+    eventually(PATIENCE, "it takes all of them", async || {
+        pots.iter().all(|pot| sink.taken(&label, pot) > 0)
+    })
+    .await;
+    for pot in &pots {
+        assert_eq!(sink.taken(&label, pot), 1, "{pot}");
+    }
+    sink.expect(pots.len());
+}
+
+#[then(regex = r#"^the sink "(\S+)" takes "created" of (\d+) pots once$"#)]
+async fn takes_some(w: &mut Tea, name: String, count: usize) {
+    let sink = w.sink(&name);
+    eventually(PATIENCE, "it takes all of them", async || sink.count() >= count).await;
+    w.settled().await;
+    // By row, since pots of different writers go by one name here.
+    assert_eq!(w.sink(&name).count(), count);
+}
+
+#[then(regex = r#"^the sink "(\S+)" has taken nothing$"#)]
+fn nothing_taken(w: &mut Tea, name: String) {
+    assert_eq!(w.sink(&name).count(), 0);
+}
+
+#[then("no sink takes anything else")]
+fn nothing_else(w: &mut Tea) {
+    for sink in &w.sinks {
+        let expected = sink.state.lock().unwrap().expected;
+        assert_eq!(sink.count(), expected, "{}", sink.name);
+    }
+}
+
+#[then(regex = r#"^only the row of the pot "(\S+)" is not marked$"#)]
+async fn only_unmarked(w: &mut Tea, pot: String) {
+    let unpublished = doc! { "published": false };
+    eventually(PATIENCE, "one row is left", async || {
+        w.count(unpublished.clone()).await == 1
+    })
+    .await;
+    let its = doc! { "published": false, "event.state._id": pot };
+    assert_eq!(w.count(its).await, 1);
+}
+
+#[then(regex = r#"^every row owes nothing but "(.+)"$"#)]
+async fn owes(w: &mut Tea, routes: String) {
+    let routes: Vec<&str> = routes.split(' ').collect();
+    let other = doc! { "$elemMatch": { "$nin": &routes } };
+    let more = doc! { "published": false, "$or": [{ "outstanding": other }, { "outstanding": { "$exists": false } }] };
+    eventually(PATIENCE, "nothing else is owed", async || w.count(more.clone()).await == 0).await;
+    assert_eq!(w.count(doc! { "published": true }).await, 0);
+}
