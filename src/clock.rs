@@ -37,6 +37,15 @@ impl Moment {
     }
 }
 
+/// At that very moment, however often it is waited for anew; never where there is none. Of the timer's clock, which may stand
+/// still while a machine is suspended: no right is measured by it.
+pub(crate) async fn at(moment: Option<tokio::time::Instant>) {
+    match moment {
+        Some(moment) => tokio::time::sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
+}
+
 impl Add<Duration> for Moment {
     type Output = Self;
 

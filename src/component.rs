@@ -168,34 +168,22 @@ impl Component {
         let entities = self.entities();
         let name = |label: &Label| format!("{entities}.{}", label.name());
         let is_wanted = |label: &Label, pattern: &String| pattern::fits(pattern, &name(label));
-        let fits_none = |pattern: &&String| {
-            !self
-                .labels
-                .iter()
-                .any(|label| is_wanted(label, pattern))
-        };
+        let fits_none =
+            |pattern: &&String| !self.labels.iter().any(|label| is_wanted(label, pattern));
         if let Some(pattern) = patterns.iter().find(fits_none) {
             let names: Vec<String> = self.labels.iter().map(name).collect();
             return Err(Error::Setting {
                 name: "patterns".into(),
-                origin: format!("sink {sink:?}"),
+                origin: format!("sink {sink:?}").into(),
                 value: pattern.clone(),
                 expected: format!("expected one that fits a label that is declared, of {names:?}"),
             });
         }
-        let wanted = |label: &&Label| {
-            patterns
-                .iter()
-                .any(|pattern| is_wanted(label, pattern))
-        };
+        let wanted = |label: &&Label| patterns.iter().any(|pattern| is_wanted(label, pattern));
         Ok(self.to(sink, self.labels.iter().filter(wanted)))
     }
 
-    fn to<'a>(
-        &self,
-        sink: &Arc<str>,
-        labels: impl Iterator<Item = &'a Label>,
-    ) -> Vec<Rendering> {
+    fn to<'a>(&self, sink: &Arc<str>, labels: impl Iterator<Item = &'a Label>) -> Vec<Rendering> {
         labels
             .map(|label| Rendering::new(sink, label, self.route(label)))
             .collect()

@@ -63,7 +63,10 @@ impl Meters {
         sink: &str,
         labels: impl Iterator<Item = &'a str>,
     ) -> Self {
-        let of = [("component", component.to_owned()), ("sink", sink.to_owned())];
+        let of = [
+            ("component", component.to_owned()),
+            ("sink", sink.to_owned()),
+        ];
         Self(Arc::new(Handles {
             labels: labels.map(|label| OfLabel::new(&of, label)).collect(),
             avoided: counter!(AVOIDED, &of),
@@ -143,7 +146,8 @@ impl Meters {
 
 impl OfLabel {
     fn new(of: &[(&'static str, String)], label: &str) -> Self {
-        let of = |more: &[(&'static str, String)]| [of, &[("label", label.to_owned())], more].concat();
+        let of =
+            |more: &[(&'static str, String)]| [of, &[("label", label.to_owned())], more].concat();
         Self {
             published: counter!(PUBLISHED, &of(&[])),
             failed: KINDS.map(|(_, kind)| counter!(FAILED, &of(&[("kind", kind.to_owned())]))),

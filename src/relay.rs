@@ -131,7 +131,6 @@ impl Relay {
         };
         let handover = Handover {
             lines: lines.clone(),
-            sinks: sinks.clone(),
             orders: seat.orders,
             hurry,
             over: over.clone(),
@@ -150,7 +149,6 @@ impl Relay {
             over,
             leave: seat.leave,
             lines: lines.clone(),
-            sinks: sinks.clone(),
             grace: settings.grace,
         };
         Self {

@@ -20,11 +20,11 @@ use std::{future::IntoFuture, time::Duration};
 use bson::{Bson, Document, RawDocumentBuf, doc};
 use mongodb::{
     ClientSession, Collection, Cursor, Database,
-    options::{Hint, ReadConcern, ReadPreference, SelectionCriteria, WriteConcern},
+    options::{FindOptions, Hint, ReadConcern, ReadPreference, SelectionCriteria, WriteConcern},
 };
 
 use crate::{
-    error::{Error, Result},
+    error::{Error, Result, code},
     lane::LANES,
     row::RowId,
 };
@@ -39,8 +39,21 @@ pub(crate) use waiting::Waiting;
 /// life of a cursor: a long drain is no fault.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The server's code for a hint at an index that is not there, `BadValue`.
+const BAD_HINT: i32 = 2;
+
 /// What the name of an outbox collection is like, as a regular expression.
 const OUTBOXES: &str = "._outbox$";
+
+/// Which of the rows that are due.
+pub(crate) enum Which<'a> {
+    /// All of them, whatever they owe.
+    All,
+    /// Those of which nothing is done.
+    Whole,
+    /// Those of which something is done, and one of these routes is not.
+    Owing(&'a [&'a str]),
+}
 
 /// The outbox collection of one component.
 #[derive(Clone)]
@@ -88,24 +101,54 @@ impl Store {
     /// All lanes are asked for as a range. Marked rows leave keys in the index for as long as a snapshot may need them (five
     /// minutes by default), and each lane that is asked for by itself makes the server pass over them anew: after a million
     /// rows that made an empty cycle take 130 ms instead of 85.
-    pub(crate) async fn due(&self, lanes: &[u8], batch: u32) -> Result<Cursor<Document>> {
+    pub(crate) async fn due(
+        &self,
+        lanes: &[u8],
+        which: &Which<'_>,
+        batch: u32,
+    ) -> Result<Cursor<Document>> {
         let lanes = match lanes.len() == usize::from(LANES) {
             true => doc! { "$gte": 0, "$lt": i32::from(LANES) },
             false => doc! { "$in": lanes.iter().map(|&lane| i32::from(lane)).collect::<Vec<_>>() },
         };
-        let filter = doc! {
+        let mut filter = doc! {
             "published": false,
             "lane": lanes,
             "$expr": { "$lte": ["$pending", { "$toLong": "$$NOW" }] },
         };
-        self.find(filter, batch).await
+        match which {
+            Which::All => {}
+            Which::Whole => drop(filter.insert("partial", doc! { "$exists": false })),
+            Which::Owing(routes) => {
+                filter.insert("partial", true);
+                filter.insert("outstanding", doc! { "$in": routes.to_vec() });
+                return self.owing(filter, batch).await;
+            }
+        }
+        self.find(filter, None, batch).await
+    }
+
+    /// By the index on what is owed: the other one may bring rows without end that owe it to others. Where an older
+    /// version made the indexes, or none, as the server sees fit.
+    async fn owing(&self, filter: Document, batch: u32) -> Result<Cursor<Document>> {
+        let hint = Some(Hint::Keys(ensure::owed_keys()));
+        match self.find(filter.clone(), hint, batch).await {
+            Err(Error::Store { source, .. }) if code(&source) == Some(BAD_HINT) => {
+                self.find(filter, None, batch).await
+            }
+            found => found,
+        }
     }
 
     /// The rows of `ids` that are still unpublished, due or not.
     pub(crate) async fn unpublished(&self, ids: &[RowId], batch: u32) -> Result<Cursor<Document>> {
         let ids: Vec<Bson> = ids.iter().map(codec::id).collect();
-        self.find(doc! { "_id": { "$in": ids }, "published": false }, batch)
-            .await
+        self.find(
+            doc! { "_id": { "$in": ids }, "published": false },
+            None,
+            batch,
+        )
+        .await
     }
 
     /// The next document of a cursor of ours; whether there is one.
@@ -114,10 +157,17 @@ impl Store {
             .await
     }
 
-    async fn find(&self, filter: Document, batch: u32) -> Result<Cursor<Document>> {
+    async fn find(
+        &self,
+        filter: Document,
+        hint: Option<Hint>,
+        batch: u32,
+    ) -> Result<Cursor<Document>> {
+        let options = FindOptions::builder().hint(hint).build();
         let found = self
             .rows
             .find(filter)
+            .with_options(options)
             .batch_size(batch)
             .read_concern(ReadConcern::majority())
             .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary))
@@ -143,7 +193,8 @@ impl Store {
                     doc! { "$set": {
                         "published": nothing_left.clone(),
                         "publishedAt": { "$cond": [nothing_left.clone(), "$$NOW", "$$REMOVE"] },
-                        "outstanding": { "$cond": [nothing_left, "$$REMOVE", "$outstanding"] },
+                        "outstanding": { "$cond": [nothing_left.clone(), "$$REMOVE", "$outstanding"] },
+                        "partial": { "$cond": [nothing_left, "$$REMOVE", true] },
                     } },
                 ],
             )

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use bson::{Document, RawDocumentBuf};
 use clap::Args;
-use mongodb::Cursor;
 use serde_json::{Value, json};
 
 use super::{
@@ -18,7 +17,7 @@ use crate::{
     Error,
     routes::Rendering,
     row::now,
-    store::inspect::{Glance, Kind, Wanted, problem},
+    store::inspect::{Glance, Kind, Rows, Wanted, problem},
 };
 
 /// List rows: those that wait, those that are published, those that no pump can read.
@@ -120,7 +119,7 @@ impl List {
 struct Source<'a> {
     aim: &'a Aim,
     kind: Kind,
-    cursor: Cursor<Document>,
+    rows: Rows,
     head: Option<(Glance, RawDocumentBuf)>,
 }
 
@@ -130,7 +129,7 @@ impl<'a> Source<'a> {
         let mut source = Self {
             aim,
             kind,
-            cursor: aim.store.select(wanted, kind == Kind::Unreadable).await?,
+            rows: aim.store.select(wanted, kind == Kind::Unreadable).await?,
             head: None,
         };
         source.advance().await?;
@@ -138,7 +137,7 @@ impl<'a> Source<'a> {
     }
 
     async fn advance(&mut self) -> Result<(), Error> {
-        let row = self.aim.store.next(&mut self.cursor).await?;
+        let row = self.aim.store.next(&mut self.rows).await?;
         self.head = row.map(|row| (Glance::of(&row), row));
         Ok(())
     }

@@ -190,12 +190,12 @@ impl Publish {
             filter: self.filter.clone(),
             limit: self.limit.into(),
         };
-        let cursor = aim.store.select(wanted, true).await?;
-        let next = async move |mut cursor| {
-            let row = aim.store.next(&mut cursor).await?;
-            Ok(row.map(|row| (row, cursor)))
+        let selected = aim.store.select(wanted, true).await?;
+        let next = async move |mut selected| {
+            let row = aim.store.next(&mut selected).await?;
+            Ok(row.map(|row| (row, selected)))
         };
-        Ok(futures::stream::try_unfold(cursor, next).boxed())
+        Ok(futures::stream::try_unfold(selected, next).boxed())
     }
 
     fn check_labels(&self, aims: &[Aim]) -> Result<(), Error> {

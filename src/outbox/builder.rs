@@ -29,7 +29,7 @@ pub struct Builder {
 struct Own {
     name: Arc<str>,
     patterns: Vec<String>,
-    start: Box<dyn FnOnce(&str, &Settings) -> Batched + Send>,
+    start: Box<dyn FnOnce(&str, &Settings) -> Batched + Send + Sync>,
 }
 
 impl Builder {
@@ -117,7 +117,9 @@ impl Builder {
             0..=MOST => Ok(routes),
             count => Err(Error::Component {
                 component: self.component.id(),
-                problem: format!("{count} labels to sinks, each counted once a sink; at most {MOST}"),
+                problem: format!(
+                    "{count} labels to sinks, each counted once a sink; at most {MOST}"
+                ),
             }),
         }
     }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use futures::{FutureExt, future::BoxFuture};
-use tokio::sync::{Mutex, Notify, mpsc};
+use tokio::sync::{Mutex, Notify, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -49,6 +49,8 @@ pub(super) struct Parts<'a> {
     /// What is owned, for whichever sink.
     pub(super) lanes: &'a Ownership,
     pub(super) sink: &'a Outlet,
+    /// Routes of other replicas that this one does not know.
+    pub(super) others: &'a watch::Receiver<Arc<[Arc<str>]>>,
     pub(super) marks: &'a mpsc::UnboundedSender<Mark>,
     /// Which one of its line it is.
     pub(super) number: usize,
@@ -88,7 +90,10 @@ pub(super) fn branch(
         routes: parts.routes.clone(),
         batch: settings.batch,
         malformed: Reports::default(),
-        first: 0,
+        own,
+        others: parts.others.clone(),
+        first: [0; 2],
+        owing_first: true,
         meters: meters.clone(),
     }));
     let pump = Pump {
@@ -125,6 +130,11 @@ impl Branch {
 
     pub(super) async fn pass(&self) -> Result<Pass> {
         pump::pass(&self.cycle).await
+    }
+
+    /// Ends what is under way to its sink.
+    pub(super) fn cut(&self) {
+        self.publisher.sink.cut();
     }
 
     /// Takes up a row that the tail has brought, if it is due, ours by the right to `lanes`, and not known already;

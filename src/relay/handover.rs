@@ -5,7 +5,7 @@
 //! lanes are another's. A row of this process's own needs none of that, `pending` keeps it from others; but what is
 //! known not to have left is made due, so that they need not wait.
 
-use std::{collections::HashSet, sync::Arc, time::Duration};
+use std::{collections::HashSet, time::Duration};
 
 use futures::future::join_all;
 use tokio::sync::{mpsc, watch};
@@ -15,7 +15,7 @@ use super::{
     ledger::Swept,
     line::{Line, Lines},
 };
-use crate::{row::RowId, sinks::Outlet, slots::Order};
+use crate::{row::RowId, slots::Order};
 
 /// How long what is in flight and its marks are waited for.
 const DRAIN: Duration = Duration::from_secs(10);
@@ -25,7 +25,6 @@ const REST: Duration = Duration::from_secs(2);
 
 pub(crate) struct Handover {
     pub(crate) lines: Lines,
-    pub(crate) sinks: Arc<[Outlet]>,
     pub(crate) orders: mpsc::UnboundedReceiver<Order>,
     /// Tells the marker that someone waits.
     pub(crate) hurry: watch::Sender<bool>,
@@ -47,16 +46,16 @@ impl Handover {
             false => self.drain(order).await,
         };
         // Whoever was too long without a word of the group does not know what became of its own rows either.
-        let in_flight = match order.at_once {
-            true => self.lines.left().in_flight,
-            false => self.lines.swept_in_flight(),
-        };
+        let in_flight = self.lines.cut(|ledger| match order.at_once {
+            true => ledger.left().in_flight,
+            false => ledger.swept().in_flight,
+        });
         if in_flight > 0 {
             tracing::warn!(
                 rows = in_flight,
-                "lanes are another's now and rows still in flight: cutting the connection to the broker, and deliveries to other sinks"
+                "lanes are another's now and rows still in flight: the connection to the broker, or what is on its way to \
+                 another sink, is cut"
             );
-            self.sinks.iter().for_each(Outlet::cut);
             let resolved = self.lines.until_swept(|swept| swept.in_flight == 0);
             // Cut, none of them can leave any more, resolved or not.
             let _ = tokio::time::timeout(REST, resolved).await;

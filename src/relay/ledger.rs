@@ -452,7 +452,13 @@ impl Known {
 
     /// Whether the destination had something against it, so that it is tried after all others.
     fn is_behind(&self) -> bool {
-        matches!(self.stage, Stage::Unsent { is_behind: true, .. })
+        matches!(
+            self.stage,
+            Stage::Unsent {
+                is_behind: true,
+                ..
+            }
+        )
     }
 }
 

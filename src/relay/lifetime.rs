@@ -1,6 +1,6 @@
 //! From the start of the loops to the end of the last one, in good order.
 
-use std::{sync::Arc, time::Duration};
+use std::time::Duration;
 
 use futures::future::BoxFuture;
 use tokio::{
@@ -11,7 +11,7 @@ use tokio::{
 use tokio_util::sync::CancellationToken;
 
 use super::{ledger::Left, line::Lines};
-use crate::sinks::Outlet;
+use crate::clock::at;
 
 /// How long leaving may take, at the least: when the grace is used up.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -30,7 +30,6 @@ pub(crate) struct Lifetime {
     pub(crate) over: CancellationToken,
     pub(crate) leave: CancellationToken,
     pub(crate) lines: Lines,
-    pub(crate) sinks: Arc<[Outlet]>,
     /// How long after `stop` the work may go on.
     pub(crate) grace: Duration,
 }
@@ -70,7 +69,7 @@ impl Lifetime {
                 () = self.stop.cancelled(), if until.is_none() => {
                     *until = Some(Instant::now() + self.grace);
                 }
-                () = passed(*until) => return false,
+                () = at(*until) => return false,
             }
         }
     }
@@ -79,9 +78,7 @@ impl Lifetime {
         // Counted before the loops are ended: they forget what is in flight.
         let left = self.lines.left();
         // What is in flight must not leave after everyone was told that it may not have.
-        if left.in_flight > 0 {
-            self.sinks.iter().for_each(Outlet::cut);
-        }
+        self.lines.cut(|ledger| ledger.left().in_flight);
         self.work.shutdown().await;
         left
     }
@@ -102,13 +99,6 @@ impl Lifetime {
             );
             self.place.shutdown().await;
         }
-    }
-}
-
-async fn passed(until: Option<Instant>) {
-    match until {
-        Some(until) => tokio::time::sleep_until(until).await,
-        None => std::future::pending().await,
     }
 }
 

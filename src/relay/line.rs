@@ -70,13 +70,17 @@ pub(super) fn line(
     } = parts;
     let (marks, inbox) = mpsc::unbounded_channel();
     let (mut branches, mut loops) = (Vec::new(), Vec::new());
-    for sink in sinks.iter().filter(|sink| !routes.to(sink.name()).is_empty()) {
+    for sink in sinks
+        .iter()
+        .filter(|sink| !routes.to(sink.name()).is_empty())
+    {
         let parts = branch::Parts {
             settings,
             store: &store,
             routes: &routes,
             lanes: &share.ownership,
             sink,
+            others: &share.others,
             marks: &marks,
             number: branches.len(),
             remembered: settings.inflight as usize * (REMEMBERED / lines).max(1),
@@ -208,11 +212,17 @@ impl Lines {
         })
     }
 
-    /// How many swept rows are in flight.
-    pub(super) fn swept_in_flight(&self) -> usize {
-        let all = self.lock();
-        let swept = all.ledgers().map(|ledger| ledger.swept());
-        swept.map(|swept| swept.in_flight).sum()
+    /// Cuts those sinks to which something is `in_flight`; how many rows that is, each counted once a sink.
+    pub(super) fn cut(&self, in_flight: impl Fn(&Ledger) -> usize) -> usize {
+        let mut rows = 0;
+        for branch in self.lock().lines.iter().flat_map(|line| &line.branches) {
+            let flying = in_flight(&branch.ledger);
+            rows += flying;
+            if flying > 0 {
+                branch.cut();
+            }
+        }
+        rows
     }
 
     /// How many rows were marked since the beginning, to see that it goes on.

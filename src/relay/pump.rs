@@ -11,7 +11,7 @@ use std::{
 };
 
 use tokio::{
-    sync::{Mutex, Notify, mpsc},
+    sync::{Mutex, Notify, mpsc, watch},
     time::MissedTickBehavior,
 };
 use tokio_util::sync::CancellationToken;
@@ -24,11 +24,11 @@ use crate::{
     error::Result,
     metrics::Meters,
     report::Reports,
-    routes::Routes,
+    routes::{RouteSet, Routes},
     row::{Row, RowId},
     sinks::Outlet,
     slots::{Grant, Lanes, Ownership},
-    store::{Store, decode},
+    store::{Store, Which, decode},
 };
 
 /// How many ids one read by id asks for: above 200 the server sorts.
@@ -165,8 +165,14 @@ pub(crate) struct Cycle {
     pub(crate) routes: Arc<Routes>,
     pub(crate) batch: u32,
     pub(crate) malformed: Reports,
-    /// The lane the next cycle begins with: where the last one was cut short, so that none starves.
-    pub(crate) first: u8,
+    /// The routes of the sink.
+    pub(crate) own: RouteSet,
+    /// Routes of other replicas that this one does not know.
+    pub(crate) others: watch::Receiver<Arc<[Arc<str>]>>,
+    /// The lanes the next cycle begins with, of rows of which nothing is done and of those of which something is.
+    pub(crate) first: [u8; 2],
+    /// Which of them the last one began with.
+    pub(crate) owing_first: bool,
     pub(crate) meters: Meters,
 }
 
@@ -184,25 +190,61 @@ impl Cycle {
         Ok(rows)
     }
 
-    /// Sweeps the lanes that are owned, beginning where the last cycle was cut short.
+    /// Sweeps the lanes that are owned.
     async fn owned(&mut self, tally: Option<&Tally>) -> Result<u64> {
         let owned = self.lanes.lanes();
-        let list = owned.list();
-        self.meters.lanes(list.len());
-        if list.is_empty() {
+        self.meters.lanes(owned.list().len());
+        if owned.list().is_empty() {
             self.meters.unassigned();
             return Ok(0);
         }
+        if self.is_alone() {
+            return self.sweeps(&owned, false, &Which::All, tally).await;
+        }
+        let routes = self.routes.clone();
+        let own = routes.names(self.own);
+        let mut rows = 0;
+        // By turns, so that neither keeps the other from its turn.
+        self.owing_first = !self.owing_first;
+        for is_owing in [self.owing_first, !self.owing_first] {
+            let which = match is_owing {
+                true => Which::Owing(&own),
+                false => Which::Whole,
+            };
+            rows += self.sweeps(&owned, is_owing, &which, tally).await?;
+        }
+        Ok(rows)
+    }
+
+    /// Whether no row is ever owed to any other sink: then one query brings all there is.
+    fn is_alone(&self) -> bool {
+        self.routes.whole() == self.own && self.others.borrow().is_empty()
+    }
+
+    /// Beginning where the last one of the kind was cut short, so that no lane starves.
+    async fn sweeps(
+        &mut self,
+        owned: &Lanes,
+        is_owing: bool,
+        which: &Which<'_>,
+        tally: Option<&Tally>,
+    ) -> Result<u64> {
+        let first = std::mem::take(&mut self.first[usize::from(is_owing)]);
         let (before, from): (Vec<u8>, Vec<u8>) =
-            list.into_iter().partition(|&lane| lane < self.first);
-        self.first = 0;
-        let mut swept = 0;
+            owned.list().into_iter().partition(|&lane| lane < first);
+        let mut rows = 0;
         for lanes in [from, before] {
-            if !lanes.is_empty() && self.open() && self.first == 0 {
-                swept += self.sweep(&lanes, &owned, tally).await?;
+            if lanes.is_empty() || !self.open() {
+                continue;
+            }
+            let (swept, cut) = self.sweep(&lanes, owned, which, tally).await?;
+            rows += swept;
+            if let Some(lane) = cut {
+                self.first[usize::from(is_owing)] = lane;
+                break;
             }
         }
-        Ok(swept)
+        Ok(rows)
     }
 
     fn open(&self) -> bool {
@@ -268,25 +310,30 @@ impl Cycle {
     }
 
     /// What was read by the right to `owned` leaves by it or not at all: after it has ended, others may have
-    /// published it since.
-    async fn sweep(&mut self, lanes: &[u8], owned: &Lanes, tally: Option<&Tally>) -> Result<u64> {
+    /// published it since. How many rows it handed over, and in which lane it was cut short.
+    async fn sweep(
+        &mut self,
+        lanes: &[u8],
+        owned: &Lanes,
+        which: &Which<'_>,
+        tally: Option<&Tally>,
+    ) -> Result<(u64, Option<u8>)> {
         let mut rows = 0;
         let ledger = self.ledger.clone();
         let _reading = ledger.read();
-        let mut cursor = self.store.due(lanes, self.batch).await?;
+        let mut cursor = self.store.due(lanes, which, self.batch).await?;
         while self.store.advance(&mut cursor).await? {
             let Some(row) = self.read(cursor.current(), tally) else {
                 continue;
             };
             let grant = owned.grant(row.lane).filter(|_| self.open());
             let Some(grant) = grant else {
-                self.first = row.lane;
-                break;
+                return Ok((rows, Some(row.lane)));
             };
             let claim = |row: &Row| self.ledger.claim(row, Instant::now());
             rows += u64::from(self.hand_over(row, grant, false, claim, tally).await);
         }
-        Ok(rows)
+        Ok((rows, None))
     }
 
     fn read(&mut self, raw: &bson::RawDocument, tally: Option<&Tally>) -> Option<Row> {

@@ -34,7 +34,7 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Cap, Answer, Message, Pace};
+use super::{Answer, Cap, Message, Pace};
 use crate::{config::Settings, error::Result, report::Reports};
 use beacon::Beacon;
 use link::Link;

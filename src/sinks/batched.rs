@@ -10,20 +10,17 @@
 //! One batch at a time, from one task: the order within a row is kept, and a sink that hangs holds up nobody else. A
 //! message that fails is settled as owed and has to come again; it is not kept here.
 
-use std::{
-    collections::VecDeque,
-    ops::Range,
-    panic::AssertUnwindSafe,
-    sync::Arc,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, ops::Range, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::{
+    sync::{mpsc, oneshot, watch},
+    time::Instant,
+};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{Answer, Cap, Message, Pace, Sink, Verdict};
-use crate::{config::Settings, label::BoxError, report::Reports};
+use crate::{clock::at, config::Settings, label::BoxError, report::Reports};
 
 /// The most messages of one batch.
 const MOST: usize = 100;
@@ -39,10 +36,8 @@ const HELD_BACK: &str = "held back, the sink takes nothing at the moment";
 
 /// A sink behind a trait that any sink fits.
 trait Erased: Send + Sync {
-    fn deliver<'a>(
-        &'a self,
-        batch: &'a [Message],
-    ) -> BoxFuture<'a, Result<Vec<Verdict>, BoxError>>;
+    fn deliver<'a>(&'a self, batch: &'a [Message])
+    -> BoxFuture<'a, Result<Vec<Verdict>, BoxError>>;
 }
 
 impl<S: Sink> Erased for S {
@@ -139,16 +134,24 @@ impl Batched {
 
     pub(crate) async fn deliver(&self, message: Message) -> Answer {
         let (answer, answered) = oneshot::channel();
-        let gone = || Answer::owed(Pace::AtOnce, "the sink has stopped");
         let queued = Queued {
             message,
             answer,
             cuts: *self.shared.cuts.borrow(),
         };
-        match self.queue.send(queued) {
-            Ok(()) => answered.await.unwrap_or_else(|_| gone()),
-            Err(_) => gone(),
+        // Refused, it is dropped, and with it whoever could answer.
+        let _ = self.queue.send(queued);
+        answered.await.unwrap_or_else(|_| self.gone())
+    }
+
+    /// The loop ends when there is no handle any more; while there is one, by a defect: a sink that panics when its delivery
+    /// is dropped. From then on it takes nothing.
+    fn gone(&self) -> Answer {
+        let is_awake = &self.shared.is_awake;
+        if is_awake.send_if_modified(|awake| std::mem::replace(awake, false)) {
+            tracing::error!(sink = self.name(), "a sink died, what it is owed stays in the outbox; restart this process");
         }
+        Answer::owed(Pace::AtOnce, "the sink has died")
     }
 
     pub(crate) fn cut(&self) {
@@ -239,7 +242,12 @@ impl Feeding {
             Ok(Ok(Ok(verdicts))) => verdicts,
             Ok(Ok(Err(error))) => return Err(Fault::Failed(error.to_string())),
             Ok(Err(_)) => return Err(Fault::Failed("it panicked".into())),
-            Err(_) => return Err(Fault::Failed(format!("no answer within {:?}", self.timeout))),
+            Err(_) => {
+                return Err(Fault::Failed(format!(
+                    "no answer within {:?}",
+                    self.timeout
+                )));
+            }
         };
         if verdicts.len() != part.len() {
             let (answers, messages) = (verdicts.len(), part.len());
@@ -281,7 +289,12 @@ impl Feeding {
         self.shared.is_awake.send_replace(false);
         let sink = self.shared.name.clone();
         self.reports.first(reason, |times| {
-            tracing::warn!(sink = &*sink, reason, times, "a sink failed and rests; what it is owed stays in the outbox");
+            tracing::warn!(
+                sink = &*sink,
+                reason,
+                times,
+                "a sink failed and rests; what it is owed stays in the outbox"
+            );
         });
     }
 
@@ -330,14 +343,6 @@ impl Drop for Batch {
 fn settle(waits: oneshot::Sender<Answer>, answer: Answer) {
     // Nobody waits who was stopped meanwhile.
     let _ = waits.send(answer);
-}
-
-/// At that very moment, however often it is waited for anew.
-async fn at(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment.into()).await,
-        None => std::future::pending().await,
-    }
 }
 
 #[cfg(test)]

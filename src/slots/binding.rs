@@ -12,6 +12,7 @@ use tokio::{sync::mpsc, time::Instant};
 
 use super::{Census, Part};
 use crate::{
+    clock::at,
     error::{UNAUTHORIZED, code},
     report::Reports,
 };
@@ -85,14 +86,6 @@ impl Bindings {
             }
             else => std::future::pending().await,
         }
-    }
-}
-
-/// At that very moment, however often it is waited for anew.
-async fn at(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
-        None => std::future::pending().await,
     }
 }
 

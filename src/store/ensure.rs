@@ -1,4 +1,4 @@
-//! The collection and its two indexes, before the first transaction and never inside one.
+//! The collection and its indexes, before the first transaction and never inside one.
 
 use std::time::Duration;
 
@@ -15,8 +15,9 @@ use crate::{
 const INDEX_NOT_FOUND: i32 = 27;
 const INDEX_OPTIONS_CONFLICT: i32 = 85;
 
-/// The names of the two indexes, the server's defaults.
-const DUE: &str = "lane_1_pending_1";
+/// The names of the indexes, the server's defaults.
+const DUE: &str = "lane_1_partial_1_pending_1";
+const OWED: &str = "outstanding_1_lane_1_pending_1";
 const RETENTION: &str = "publishedAt_1";
 
 /// Prepares an outbox collection for good: creates it and its indexes, applies the retention, and installs
@@ -65,16 +66,20 @@ impl Store {
     /// Creating an index creates its collection; where all is there, one request finds that out.
     async fn create(&self, retention: Duration) -> Result<(), DriverError> {
         if retention.is_zero() {
-            self.rows.create_index(due_index()).await?;
+            self.rows
+                .create_indexes([due_index(), owed_index()])
+                .await?;
             // By its keys, whatever name it was given.
             let command = doc! { "dropIndexes": self.rows.name(), "index": { "publishedAt": 1 } };
             let dropped = self.database.run_command(command).await;
             return tolerate(dropped, &[INDEX_NOT_FOUND, NAMESPACE_NOT_FOUND]);
         }
-        let both = [due_index(), retention_index(retention)];
-        match self.rows.create_indexes(both).await {
+        let all = [due_index(), owed_index(), retention_index(retention)];
+        match self.rows.create_indexes(all).await {
             Err(error) if code(&error) == Some(INDEX_OPTIONS_CONFLICT) => {
-                self.rows.create_index(due_index()).await?;
+                self.rows
+                    .create_indexes([due_index(), owed_index()])
+                    .await?;
                 self.retain(retention).await
             }
             created => created.map(|_| ()),
@@ -100,7 +105,8 @@ impl Store {
     }
 }
 
-/// What the pump reads by: lanes are few, so a scan a lane, and within a lane by when a row is due.
+/// What the pump reads by: lanes are few, so a scan a lane, and within a lane by when a row is due. Rows of which some
+/// sink has its routes lie apart, so that any number of them costs nothing to those who have theirs.
 /// Partial: a published row costs it nothing, and a healthy system has hardly any other.
 pub(super) fn due_index() -> IndexModel {
     let options = IndexOptions::builder()
@@ -111,7 +117,21 @@ pub(super) fn due_index() -> IndexModel {
 }
 
 pub(super) fn due_keys() -> Document {
-    doc! { "lane": 1, "pending": 1 }
+    doc! { "lane": 1, "partial": 1, "pending": 1 }
+}
+
+/// What is read by of the rows of which some routes are done: those that owe a certain one, and no others. A key for each
+/// route that is owed; none for a row of which nothing is done, as nearly all are.
+pub(super) fn owed_index() -> IndexModel {
+    let options = IndexOptions::builder()
+        .name(OWED.to_owned())
+        .partial_filter_expression(doc! { "published": false, "partial": true })
+        .build();
+    index(owed_keys(), options)
+}
+
+pub(super) fn owed_keys() -> Document {
+    doc! { "outstanding": 1, "lane": 1, "pending": 1 }
 }
 
 /// What the server's TTL monitor reaps by. An unpublished row has no `publishedAt`, and the monitor

@@ -13,7 +13,10 @@ use mongodb::{
     options::{FindOptions, ReadConcern, ReadPreference, SelectionCriteria},
 };
 
-use super::{PATIENCE, Store, codec, waiting::lanes};
+use super::{
+    PATIENCE, Store, codec,
+    waiting::{lanes, parts},
+};
 use crate::error::Result;
 
 pub(crate) use backlog::Backlog;
@@ -114,10 +117,73 @@ fn order(kind: Kind) -> Document {
     }
 }
 
+/// Rows that were asked for, in the order that was.
+pub(crate) struct Rows {
+    kind: Kind,
+    parts: Vec<Part>,
+    /// How many more may come.
+    left: u64,
+}
+
+/// Some of them, which the server has in order.
+struct Part {
+    cursor: Cursor<Document>,
+    head: Option<RawDocumentBuf>,
+}
+
+impl Rows {
+    /// The part that has the next one.
+    fn first(&self) -> Option<usize> {
+        let heads = self.parts.iter().enumerate();
+        let places = heads.filter_map(|(index, part)| {
+            let place = place(self.kind, part.head.as_ref()?);
+            Some((place, index))
+        });
+        places.min().map(|(_, index)| index)
+    }
+}
+
+/// What the rows of a kind are ordered by; those that have none come first.
+fn place(kind: Kind, row: &RawDocument) -> i64 {
+    let place = match kind {
+        Kind::Unpublished => codec::whole(row, "pending"),
+        // They come in one part.
+        Kind::Published | Kind::Unreadable | Kind::Any => None,
+    };
+    place.unwrap_or(i64::MIN)
+}
+
 impl Store {
     /// The rows that are wanted, each without its event unless they are to be `whole`.
-    pub(crate) async fn select(&self, wanted: Wanted, whole: bool) -> Result<Cursor<Document>> {
+    pub(crate) async fn select(&self, wanted: Wanted, whole: bool) -> Result<Rows> {
         let wanted = wanted.by_index();
+        let mut rows = Rows {
+            kind: wanted.kind,
+            parts: Vec::new(),
+            left: match wanted.limit {
+                0 => u64::MAX,
+                limit => limit.unsigned_abs(),
+            },
+        };
+        let parts = match wanted.kind {
+            Kind::Unpublished => parts().to_vec(),
+            Kind::Published | Kind::Unreadable | Kind::Any => vec![doc! {}],
+        };
+        for part in parts {
+            let cursor = self.selected(wanted.clone(), part, whole).await?;
+            let mut part = Part { cursor, head: None };
+            self.advance_part(&mut part).await?;
+            rows.parts.push(part);
+        }
+        Ok(rows)
+    }
+
+    async fn selected(
+        &self,
+        wanted: Wanted,
+        part: Document,
+        whole: bool,
+    ) -> Result<Cursor<Document>> {
         let (limit, order) = (wanted.limit, order(wanted.kind));
         // Over the life of a cursor that brings all there is, it would add up.
         let longest = (limit > 0).then_some(PATIENCE);
@@ -125,7 +191,7 @@ impl Store {
         options.max_time = longest;
         let found = self
             .rows
-            .find(wanted.into_filter())
+            .find(doc! { "$and": [part, wanted.into_filter()] })
             .with_options(options)
             .sort(order)
             .limit(limit)
@@ -139,13 +205,21 @@ impl Store {
         self.within("looking for rows", found).await
     }
 
-    /// The next row of a cursor of [`select`](Self::select). Not cancel safe.
-    pub(crate) async fn next(
-        &self,
-        cursor: &mut Cursor<Document>,
-    ) -> Result<Option<RawDocumentBuf>> {
-        let advanced = self.within("reading rows", cursor.advance()).await?;
-        Ok(advanced.then(|| cursor.current().to_owned()))
+    /// The next of the rows of [`select`](Self::select). Not cancel safe.
+    pub(crate) async fn next(&self, rows: &mut Rows) -> Result<Option<RawDocumentBuf>> {
+        let first = rows.first().filter(|_| rows.left > 0);
+        let Some(first) = first else { return Ok(None) };
+        rows.left -= 1;
+        let part = &mut rows.parts[first];
+        let row = part.head.take();
+        self.advance_part(part).await?;
+        Ok(row)
+    }
+
+    async fn advance_part(&self, part: &mut Part) -> Result<()> {
+        let advanced = self.within("reading rows", part.cursor.advance()).await?;
+        part.head = advanced.then(|| part.cursor.current().to_owned());
+        Ok(())
     }
 
     /// The rows whose `_id` is one of these, whole.

@@ -9,7 +9,7 @@ use mongodb::{
     options::{AggregateOptions, Hint},
 };
 
-use super::{Store, ensure};
+use super::{BAD_HINT, Store, ensure};
 use crate::{
     error::{Result, code},
     lane::LANES,
@@ -21,9 +21,6 @@ const MOST: i32 = 100_000;
 /// How long the oldest row is looked for where there are more than are counted. Right after a drain the index is full of
 /// rows that are gone, and each of them is passed over.
 const LONGEST: Duration = Duration::from_secs(1);
-
-/// The server's code for a hint at an index that is not there.
-const BAD_VALUE: i32 = 2;
 
 /// Unpublished rows, whoever has to publish them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,15 +47,22 @@ impl Store {
 
     /// With the age of the oldest of all; where that takes too long, the oldest of the lanes that were counted stands for
     /// it, since lanes are picked at random.
-    async fn longest(&self, counted: Waiting) -> Waiting {
-        let some = doc! { "$match": { "lane": { "$in": lanes() }, "pending": { "$gte": f64::NEG_INFINITY } } };
-        let first = [some, doc! { "$sort": { "pending": 1 } }, limit(1), oldest()];
-        let found = self.counted(&first, Some(LONGEST)).await;
-        let found = found.ok().and_then(|found| found.first().map(Waiting::of));
-        Waiting {
-            age: found.map_or(counted.age, |first| first.age.max(counted.age)),
-            ..counted
+    async fn longest(&self, mut counted: Waiting) -> Waiting {
+        for part in parts() {
+            let mut some =
+                doc! { "lane": { "$in": lanes() }, "pending": { "$gte": f64::NEG_INFINITY } };
+            some.extend(part);
+            let first = [
+                doc! { "$match": some },
+                doc! { "$sort": { "pending": 1 } },
+                limit(1),
+                oldest(),
+            ];
+            let found = self.counted(&first, Some(LONGEST)).await;
+            let found = found.ok().and_then(|found| found.first().map(Waiting::of));
+            counted.age = found.map_or(counted.age, |first| first.age.max(counted.age));
         }
+        counted
     }
 
     /// The answer of a pipeline over all unpublished rows: by the index that pumps read by or, where that is missing,
@@ -70,7 +74,7 @@ impl Store {
     ) -> Result<Vec<RawDocumentBuf>, DriverError> {
         let hint = Hint::Keys(ensure::due_keys());
         match self.by(Some(hint), pipeline, longest).await {
-            Err(error) if code(&error) == Some(BAD_VALUE) => self.by(None, pipeline, longest).await,
+            Err(error) if code(&error) == Some(BAD_HINT) => self.by(None, pipeline, longest).await,
             answer => answer,
         }
     }
@@ -92,7 +96,15 @@ impl Store {
     }
 }
 
-/// All of them, each by name, so that the index on lane and pending gives the order within each as well.
+/// The rows of which nothing is done and those of which something is, each of which the index has in order.
+pub(super) fn parts() -> [Document; 2] {
+    [
+        doc! { "partial": { "$exists": false } },
+        doc! { "partial": true },
+    ]
+}
+
+/// All of them, each by name, so that the index gives the order within each as well.
 pub(super) fn lanes() -> Vec<i32> {
     (0..i32::from(LANES)).collect()
 }

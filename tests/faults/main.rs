@@ -17,5 +17,6 @@ mod mongodb;
 mod pump;
 mod returns;
 mod rig;
+mod sinks;
 mod tls;
 mod write;

@@ -5,7 +5,7 @@ use std::{collections::HashSet, time::Duration};
 use bson::{Document, doc};
 use futures::TryStreamExt;
 use mongodb::{Client, Collection, Database};
-use toa_outbox::{Amqp, Component, Label, Outbox, Settings, Slot};
+use toa_outbox::{Amqp, Builder, Component, Label, Outbox, Settings, Slot};
 
 use crate::support::{Checker, eventually, unique};
 
@@ -158,28 +158,35 @@ impl Rig {
 
     /// Runs passes under the server's profiler and returns the queries they made.
     pub async fn profile(&self, passes: usize) -> Vec<Document> {
+        let pots = self.quiet(|builder| builder).await;
+        let queries = self.profiled(&pots, passes).await;
+        pots.shutdown().await;
+        queries
+    }
+
+    /// An outbox whose pump runs when it is told, with more than the broker if `more` says so.
+    pub async fn quiet(&self, more: impl FnOnce(Builder) -> Builder) -> Outbox {
         let quiet = Settings {
             interval: Duration::from_secs(3600),
             ..self.settings.clone()
         };
         let amqp = Amqp::start(&quiet).unwrap();
         amqp.up().await;
-        let component = self.component.clone();
-        let pots = Outbox::open_with(&self.database, component, quiet, &amqp)
-            .await
-            .unwrap();
-        self.database
-            .run_command(doc! { "profile": 2 })
-            .await
-            .unwrap();
+        let builder = Outbox::builder(&self.database, self.component.clone(), quiet);
+        more(builder.amqp(&amqp)).open().await.unwrap()
+    }
+
+    /// The queries that so many passes make, by the server's profiler.
+    pub async fn profiled(&self, pots: &Outbox, passes: usize) -> Vec<Document> {
+        let profile = async |level| {
+            let command = doc! { "profile": level };
+            self.database.run_command(command).await.unwrap();
+        };
+        profile(2).await;
         for _ in 0..passes {
             pots.pass().await.unwrap();
         }
-        self.database
-            .run_command(doc! { "profile": 0 })
-            .await
-            .unwrap();
-        pots.shutdown().await;
+        profile(0).await;
         let profile: Collection<Document> = self.database.collection("system.profile");
         let found = profile.find(doc! { "ns": self.rows().namespace().to_string(), "op": "query" });
         found.await.unwrap().try_collect().await.unwrap()

@@ -78,7 +78,7 @@ async fn missing_and_different_indexes() {
     finds(
         &ran,
         "wrong",
-        "index { lane: 1, pending: 1 } on published: false is missing",
+        "index { lane: 1, partial: 1, pending: 1 } on published: false is missing",
         "toa-outbox init",
     );
     finds(
@@ -89,7 +89,7 @@ async fn missing_and_different_indexes() {
     );
     finds(&ran, "warning", "no validator", "toa-outbox init");
     let index = mongodb::IndexModel::builder()
-        .keys(doc! { "lane": 1, "pending": 1 })
+        .keys(doc! { "lane": 1, "partial": 1, "pending": 1 })
         .build();
     stage.rows().create_index(index).await.unwrap();
     let ran = stage.run(&["check"]).await.ends_with(1);

@@ -48,7 +48,13 @@ impl Destination {
 
     fn taken(&self, label: &str, pot: &str) -> usize {
         let key = (label.to_owned(), pot.to_owned());
-        self.state.lock().unwrap().taken.get(&key).copied().unwrap_or(0)
+        self.state
+            .lock()
+            .unwrap()
+            .taken
+            .get(&key)
+            .copied()
+            .unwrap_or(0)
     }
 
     /// How many messages it took, each counted as often as it was.
@@ -92,7 +98,10 @@ impl Sink for Destination {
             "fails" => Err("the door is shut".into()),
             "panics" => panic!("a defect of the sink"),
             "hangs" => std::future::pending().await,
-            "rejects" => Ok(vec![Verdict::Rejected("not on the list".into()); batch.len()]),
+            "rejects" => Ok(vec![
+                Verdict::Rejected("not on the list".into());
+                batch.len()
+            ]),
             "asks for a rest" => {
                 let retry = Verdict::Retry {
                     reason: "too many guests".into(),
@@ -112,7 +121,9 @@ impl Tea {
     }
 }
 
-#[given(regex = r#"^a sink "(\S+)" of "(.*)"(?:, which (fails|panics|hangs|rejects|asks for a rest)(?: the pot "(\S+)")?)?$"#)]
+#[given(
+    regex = r#"^a sink "(\S+)" of "([^"]*)"(?:, which (fails|panics|hangs|rejects|asks for a rest)(?: the pot "(\S+)")?)?$"#
+)]
 fn declared(w: &mut Tea, name: String, patterns: String, does: String, pot: String) {
     // What hangs is to be seen within the scenario.
     w.settings.sink_timeout = Duration::from_millis(200);
@@ -145,7 +156,10 @@ async fn one_more(w: &mut Tea) {
 #[then(regex = r#"^the sink "(\S+)" takes "(\w+)" of the pot "(\S+)"$"#)]
 async fn takes(w: &mut Tea, name: String, label: String, pot: String) {
     let sink = w.sink(&name);
-    eventually(PATIENCE, "it takes the message", async || sink.taken(&label, &pot) > 0).await;
+    eventually(PATIENCE, "it takes the message", async || {
+        sink.taken(&label, &pot) > 0
+    })
+    .await;
     sink.expect(1);
 }
 
@@ -154,7 +168,9 @@ fn has_taken(w: &mut Tea, name: String, label: String, pot: String) {
     assert_eq!(w.sink(&name).taken(&label, &pot), 1);
 }
 
-#[then(regex = r#"^the sink "(\S+)" takes "(\w+)" of each of the (\d+) pots once(?: but "(\S+)")?$"#)]
+#[then(
+    regex = r#"^the sink "(\S+)" takes "(\w+)" of each of the (\d+) pots once(?: but "(\S+)")?$"#
+)]
 async fn takes_all(w: &mut Tea, name: String, label: String, count: usize, but: String) {
     assert_eq!(w.pots.len(), count);
     let pots: Vec<&String> = w.pots.iter().filter(|pot| **pot != but).collect();
@@ -172,7 +188,10 @@ async fn takes_all(w: &mut Tea, name: String, label: String, count: usize, but: 
 #[then(regex = r#"^the sink "(\S+)" takes "created" of (\d+) pots once$"#)]
 async fn takes_some(w: &mut Tea, name: String, count: usize) {
     let sink = w.sink(&name);
-    eventually(PATIENCE, "it takes all of them", async || sink.count() >= count).await;
+    eventually(PATIENCE, "it takes all of them", async || {
+        sink.count() >= count
+    })
+    .await;
     w.settled().await;
     // By row, since pots of different writers go by one name here.
     assert_eq!(w.sink(&name).count(), count);
@@ -207,6 +226,9 @@ async fn owes(w: &mut Tea, routes: String) {
     let routes: Vec<&str> = routes.split(' ').collect();
     let other = doc! { "$elemMatch": { "$nin": &routes } };
     let more = doc! { "published": false, "$or": [{ "outstanding": other }, { "outstanding": { "$exists": false } }] };
-    eventually(PATIENCE, "nothing else is owed", async || w.count(more.clone()).await == 0).await;
+    eventually(PATIENCE, "nothing else is owed", async || {
+        w.count(more.clone()).await == 0
+    })
+    .await;
     assert_eq!(w.count(doc! { "published": true }).await, 0);
 }

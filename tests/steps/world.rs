@@ -157,10 +157,9 @@ impl Tea {
         );
         let database = database(&self.mongodb, &self.namespace).await;
         let builder = Outbox::builder(&database, component, settings.clone());
-        let builder = self
-            .sinks
-            .iter()
-            .fold(builder, |builder, sink| sink.added_to(builder, |name| self.local(name)));
+        let builder = self.sinks.iter().fold(builder, |builder, sink| {
+            sink.added_to(builder, |name| self.local(name))
+        });
         if self.broker != Broker::There {
             return builder.open().await;
         }

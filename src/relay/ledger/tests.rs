@@ -102,7 +102,10 @@ fn what_the_destination_had_something_against_goes_behind_all_others() {
     assert_eq!(due(false), [held.id.clone()]);
     assert_eq!(due(true), [earlier.id, refused.id.clone()]);
     assert!(ledger.is_free(&held.id, now, false));
-    assert!(!ledger.is_free(&refused.id, now, false), "not among the others");
+    assert!(
+        !ledger.is_free(&refused.id, now, false),
+        "not among the others"
+    );
     assert!(ledger.is_free(&refused.id, now, true));
 }
 
@@ -152,7 +155,10 @@ fn what_was_left_to_others_is_not_tried_again() {
     assert!(ledger.is_free(&row.id, now, false));
     drop(ledger.forget_unsent());
     assert!(ledger.reclaim(&row.id, true, now).is_none());
-    assert!(ledger.is_free(&row.id, now, false), "a sweep may bring it again");
+    assert!(
+        ledger.is_free(&row.id, now, false),
+        "a sweep may bring it again"
+    );
     send(&ledger, &row, AT_ONCE);
     let claim = ledger.reclaim(&row.id, false, Instant::now()).unwrap();
     assert_eq!(ledger.swept(), Swept::default(), "by its writer's right");

@@ -98,7 +98,10 @@ async fn what_comes_at_once_goes_in_batches_of_a_hundred_in_order() {
     let answers = stage.deliver(250).await;
     assert_eq!(answers, vec![Answer::Taken; 250]);
     let calls = stage.calls();
-    assert_eq!(calls.iter().map(Vec::len).collect::<Vec<_>>(), [100, 100, 50]);
+    assert_eq!(
+        calls.iter().map(Vec::len).collect::<Vec<_>>(),
+        [100, 100, 50]
+    );
     assert_eq!(calls.concat(), (0..250).collect::<Vec<_>>());
 }
 
@@ -121,7 +124,10 @@ async fn the_one_that_fails_is_found_and_what_comes_after_it_is_kept_from_nothin
     let mut given = HashSet::new();
     let parts = stage.calls();
     let passed = parts.iter().filter(|part| !part.contains(&37));
-    assert!(passed.flatten().all(|number| given.insert(*number)), "one was given twice: {parts:?}");
+    assert!(
+        passed.flatten().all(|number| given.insert(*number)),
+        "one was given twice: {parts:?}"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -172,13 +178,18 @@ async fn a_sink_that_asks_for_a_rest_has_it() {
 
 #[tokio::test(start_paused = true)]
 async fn one_that_is_rejected_stays_owed_and_the_others_go_on() {
-    let reject = |number: usize| match number % 2 {
-        0 => Verdict::Accepted,
-        _ => Verdict::Rejected("odd".into()),
-    };
-    let stage = Stage::of(async move |batch: Vec<usize>| Ok(batch.into_iter().map(reject).collect()));
+    let stage = Stage::of(async |batch: Vec<usize>| {
+        let verdict = |number| match number % 2 {
+            0 => Verdict::Accepted,
+            _ => Verdict::Rejected("odd".into()),
+        };
+        Ok(batch.into_iter().map(verdict).collect())
+    });
     let answers = stage.deliver(4).await;
-    assert_eq!(paces(&answers), [None, Some(Pace::Growing), None, Some(Pace::Growing)]);
+    assert_eq!(
+        paces(&answers),
+        [None, Some(Pace::Growing), None, Some(Pace::Growing)]
+    );
     assert!(stage.batched.is_up());
 }
 
@@ -189,7 +200,9 @@ async fn a_batch_that_is_rejected_as_a_whole_is_halved() {
         false => accepted(&batch),
     });
     let answers = stage.deliver(100).await;
-    let owed: Vec<usize> = (0..100).filter(|&number| answers[number] != Answer::Taken).collect();
+    let owed: Vec<usize> = (0..100)
+        .filter(|&number| answers[number] != Answer::Taken)
+        .collect();
     assert_eq!(owed, [5]);
     assert_eq!(paces(&answers)[5], Some(Pace::Growing));
 }
@@ -197,14 +210,20 @@ async fn a_batch_that_is_rejected_as_a_whole_is_halved() {
 #[tokio::test(start_paused = true)]
 async fn a_panic_too_many_answers_and_none_at_all_are_failures() {
     let panics = Stage::of(async |_| panic!("a defect"));
-    assert!(matches!(&panics.deliver(1).await[..], [Answer::Owed { reason, .. }] if reason.contains("panic")));
+    assert!(
+        matches!(&panics.deliver(1).await[..], [Answer::Owed { reason, .. }] if reason.contains("panic"))
+    );
     let miscounts = Stage::of(async |_| Ok(Vec::new()));
     let answers = miscounts.deliver(1).await;
-    assert!(matches!(&answers[..], [Answer::Owed { reason, .. }] if reason.contains("0 answers for 1")));
+    assert!(
+        matches!(&answers[..], [Answer::Owed { reason, .. }] if reason.contains("0 answers for 1"))
+    );
     let hangs = Stage::of(async |_| std::future::pending().await);
     let began = tokio::time::Instant::now();
     let answers = hangs.deliver(1).await;
-    assert!(matches!(&answers[..], [Answer::Owed { reason, .. }] if reason.contains("no answer within 30s")));
+    assert!(
+        matches!(&answers[..], [Answer::Owed { reason, .. }] if reason.contains("no answer within 30s"))
+    );
     assert_eq!(began.elapsed(), Duration::from_secs(30));
 }
 
@@ -233,4 +252,25 @@ async fn nothing_is_delivered_whose_term_is_over() {
     let answer = stage.batched.deliver(late).await;
     assert_eq!(paces(&[answer]), [Some(Pace::AtOnce)]);
     assert!(stage.calls().is_empty());
+}
+
+/// Panics when it is dropped.
+struct Bomb;
+
+impl Drop for Bomb {
+    fn drop(&mut self) {
+        panic!("a defect");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_that_panics_when_it_is_ended_takes_nothing_more() {
+    let stage = Stage::of(async |_| {
+        let _bomb = Bomb;
+        std::future::pending().await
+    });
+    for _ in 0..2 {
+        assert_eq!(paces(&stage.deliver(1).await), [Some(Pace::AtOnce)]);
+        assert!(!stage.batched.is_up());
+    }
 }

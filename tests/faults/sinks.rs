@@ -1,0 +1,100 @@
+//! Sinks of a service's own that are away, or hang.
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use bson::{Document, doc};
+use tokio::sync::Notify;
+use toa_outbox::{BoxError, Message, Outbox, Sink, Verdict};
+
+use crate::rig::{PATIENCE, Rig, soak};
+
+const DAY: Duration = Duration::from_secs(86_400);
+
+/// How many cycles are looked at.
+const PASSES: usize = 5;
+
+/// Asks to be left alone for a day.
+struct Away(Arc<Notify>);
+
+impl Sink for Away {
+    async fn deliver(&self, batch: &[Message]) -> Result<Vec<Verdict>, BoxError> {
+        self.0.notify_one();
+        let retry = Verdict::Retry {
+            reason: "closed".into(),
+            after: Some(DAY),
+        };
+        Ok(vec![retry; batch.len()])
+    }
+}
+
+/// Never answers.
+struct Hung(Arc<Notify>);
+
+impl Sink for Hung {
+    async fn deliver(&self, _: &[Message]) -> Result<Vec<Verdict>, BoxError> {
+        self.0.notify_one();
+        std::future::pending().await
+    }
+}
+
+async fn told(notify: &Notify) {
+    let told = tokio::time::timeout(PATIENCE, notify.notified()).await;
+    told.expect("a delivery is tried");
+}
+
+/// What each cycle of the others would otherwise read, every few seconds, for as long as the sink is away.
+#[tokio::test]
+async fn what_a_sink_that_is_away_is_owed_is_read_for_no_other() {
+    let rig = Rig::shared().await;
+    // Makes the indexes.
+    rig.open().await.shutdown().await;
+    let owed = if soak() { 1_000_000 } else { 20_000 };
+    // As they are when the others have them.
+    rig.seed(owed, |row, _| {
+        row.insert("partial", true);
+        row.insert("outstanding", ["away/created"]);
+    })
+    .await;
+    let asked = Arc::new(Notify::new());
+    let away = Away(asked.clone());
+    let pots = rig.quiet(|builder| builder.sink("away", ["*"], away)).await;
+    told(&asked).await;
+    // Waits for the end of the cycle that it was asked in.
+    pots.pass().await.unwrap();
+    let queries = rig.profiled(&pots, PASSES).await;
+    // Two a cycle for the broker, and none for the other.
+    assert_eq!(queries.len(), 2 * PASSES, "{queries:?}");
+    for query in &queries {
+        assert_eq!(query.get_i32("docsExamined").unwrap(), 0, "{query}");
+        assert!(query.get_i32("keysExamined").unwrap() <= 2 * 128, "{query}");
+    }
+    pots.shutdown().await;
+}
+
+#[tokio::test]
+async fn a_sink_that_hangs_keeps_no_shutdown_waiting_beyond_the_grace() {
+    let mut rig = Rig::shared().await;
+    rig.settings.grace = Duration::from_secs(1);
+    let created = rig.consume("created").await;
+    let tried = Arc::new(Notify::new());
+    let builder = Outbox::builder(&rig.database, rig.component.clone(), rig.settings.clone());
+    let pots = builder
+        .sink("hung", ["*.created"], Hung(tried.clone()))
+        .open()
+        .await
+        .unwrap();
+    for _ in 0..10 {
+        pots.create(Document::new(), Document::new()).await.unwrap();
+    }
+    told(&tried).await;
+    created.wait_for(10, PATIENCE).await;
+    let began = Instant::now();
+    let left = pots.shutdown().await;
+    assert!(began.elapsed() < PATIENCE / 2);
+    assert_eq!((left.in_flight, left.unmarked), (10, 0), "{left:?}");
+    let owes = doc! { "published": false, "outstanding": ["hung/created"] };
+    assert_eq!(rig.count(owes).await, 10);
+}
