@@ -70,6 +70,59 @@ Feature: Write
       Then there are 0 rows
       And nothing else arrives
 
+  Rule: The id of a row says that it is the same event
+
+    Scenario: Written twice
+      When the event { "_id": "blue", "of": { "a": 1, "b": 2 } } is written under the id "first"
+      And the event { "of": { "b": 2, "a": 1 }, "_id": "blue" } is written under the id "first"
+      Then "created" arrives for the pot "blue"
+      And there is 1 row
+      And nothing else arrives
+
+    Scenario: Written again after it was published
+      When the event { "_id": "blue" } is written under the id "first"
+      Then the row of the pot "blue" is marked
+      When the event { "_id": "blue" } is written under the id "first"
+      Then "created" arrives for the pot "blue"
+      And there is 1 row
+      And nothing else arrives
+
+    Scenario: Another event under the same id
+      When the event { "_id": "blue" } is written under the id "first"
+      And the event { "_id": "green" } is written under the id "first" in vain
+      Then the caller is told: row first of
+      And "created" arrives for the pot "blue"
+      And there is 1 row
+      And nothing else arrives
+
+    Scenario: The transaction that was told may go on
+      When the event { "_id": "blue" } is written under the id "first"
+      And a transaction is told that the id "first" is taken, and writes { "_id": "green" } under another
+      Then "created" arrives for the pot "blue"
+      And "created" arrives for the pot "green"
+      And there are 2 rows
+
+    Scenario: By many at once
+      When the event { "_id": "blue" } is written under the id "first" by 8 tasks
+      Then "created" arrives for the pot "blue"
+      And there is 1 row
+      And nothing else arrives
+
+  Rule: An event may be for later
+
+    Scenario: It is published when it is due
+      When the event { "_id": "blue" } is written for 2000 ms later
+      And the pot "green" is created
+      Then "created" arrives for the pot "green"
+      And "created" arrives for the pot "blue", not before it was due
+      And the row of the pot "blue" is marked
+
+    Scenario: A standalone server keeps nothing for later
+      Given a standalone MongoDB
+      When the event { "_id": "blue" } is written for 2000 ms later in vain
+      Then the caller is told: keeps no row that could be published later
+      And nothing else arrives
+
   Rule: Changes produce their event by themselves
 
     Background:

@@ -113,6 +113,17 @@ pub enum Error {
         attempts: u32,
     },
 
+    /// Under the id that was given for a row there is another event.
+    #[error(
+        "row {id} of {collection} is there and holds another event, nothing was written; give each event an id of its own"
+    )]
+    IdTaken {
+        /// The id.
+        id: String,
+        /// The outbox collection, `<database>.<collection>`.
+        collection: String,
+    },
+
     /// There is no such entity.
     #[error("entity {entity} of {component} does not exist")]
     NotFound {
@@ -153,6 +164,7 @@ impl Error {
             | Self::Refused(_)
             | Self::TooLarge { .. }
             | Self::Unencodable { .. }
+            | Self::IdTaken { .. }
             | Self::NotFound { .. } => false,
             Self::Conflict { .. } | Self::OutcomeUnknown { .. } | Self::NotPublished { .. } => true,
             Self::Store { source, .. } | Self::Driver(source) => !is_refusal(source),

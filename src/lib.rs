@@ -34,7 +34,7 @@
 //! | [`Subscription`] | hearing within the process what is committed |
 //! | [`Component`], [`Label`], [`Encoding`] | what is published, under which names, in which form |
 //! | [`Settings`] | every setting, from the environment or in code |
-//! | [`Row`], [`Event`] | what is stored |
+//! | [`Row`], [`Event`], [`Entry`] | what is stored |
 //! | [`Slot`], [`LANES`] | which rows a replica pumps |
 //! | [`Amqp`] | the connection to the broker |
 //! | [`Sink`], [`Message`], [`Verdict`] | destinations of the application's own |
@@ -75,7 +75,7 @@ pub use config::Settings;
 pub use error::{Error, Result};
 pub use label::{BoxError, Encoding, Label};
 pub use lane::{LANES, NotASlot, Slot};
-pub use outbox::{Builder, Heard, Live, Outbox, Subscription, Transaction, Written};
+pub use outbox::{Builder, Entry, Heard, Live, Outbox, Subscription, Transaction, Written};
 pub use relay::{ledger::Left, pump::Pass};
 pub use row::{Event, Row, RowId};
 pub use sinks::{Message, Sink, Verdict, amqp::Amqp};

@@ -2,6 +2,7 @@
 
 mod builder;
 mod entity;
+mod entry;
 mod subscription;
 mod transaction;
 
@@ -30,6 +31,7 @@ use crate::{
 use subscription::{Hub, Source};
 
 pub use builder::Builder;
+pub use entry::Entry;
 pub use subscription::{Heard, Live, Subscription};
 pub use transaction::Transaction;
 
@@ -138,18 +140,20 @@ impl Outbox {
     /// commit, hand what is returned to [`publish`](Self::publish); dropped instead, the row is left to
     /// the pump. None where no rows are written.
     ///
-    /// For services that run their own transactions; [`transaction`](Self::transaction) does all of it.
+    /// For services that run their own transactions; [`transaction`](Self::transaction) does all of it. With an
+    /// [`Entry`] instead of the event the caller chooses the row's id, or when it is published.
     ///
     /// # Errors
     ///
     /// [`Error::TooLarge`] and [`Error::Unencodable`] before anything is sent, [`Error::Store`] after;
-    /// the caller aborts the transaction.
+    /// the caller aborts the transaction. [`Error::IdTaken`] if there is another event under the id of the entry; the
+    /// transaction may go on.
     pub async fn append(
         &self,
         session: &mut ClientSession,
-        event: Event,
+        event: impl Into<Entry>,
     ) -> Result<Option<Written>> {
-        self.write(session, event, RowId::new()).await
+        self.write(session, event.into(), RowId::new()).await
     }
 
     /// Publishes a row that [`append`](Self::append) wrote, once its transaction has committed. Does not
@@ -279,13 +283,20 @@ impl Outbox {
     async fn write(
         &self,
         session: &mut ClientSession,
-        event: Event,
+        entry: Entry,
         id: RowId,
     ) -> Result<Option<Written>> {
         let Mode::Rows(_, line) = &self.inner.mode else {
             return Ok(None);
         };
-        let row = self.row(event, id);
+        if let Some(id) = &entry.id {
+            let before = self.repeated(session, id, &entry.event).await?;
+            if before.is_some() {
+                return Ok(before);
+            }
+        }
+        let later = entry.later();
+        let row = self.row(entry, id, later);
         let document = encode(&row).map_err(|error| self.unencodable("the event", error))?;
         let size = document.as_bytes().len();
         if size > ROW_LIMIT {
@@ -295,8 +306,12 @@ impl Outbox {
                 limit: ROW_LIMIT,
             });
         }
-        // Known before the insert, so that the pump of this process never takes it for a stranger's.
-        let claims = line.hold(&row);
+        let claims = match later {
+            // Known before the insert, so that the pump of this process never takes it for a stranger's.
+            None => line.hold(&row),
+            // It is the pump's.
+            Some(_) => Vec::new(),
+        };
         self.inner.store.insert(session, &document).await?;
         Ok(Some(Written { row, claims }))
     }
@@ -321,19 +336,21 @@ impl Outbox {
         }
     }
 
-    /// A deferred row is due at once; one this process will publish itself, a gap from now.
-    fn row(&self, event: Event, id: RowId) -> Row {
+    /// A deferred row is due at once; one this process will publish itself, a gap from now. Or `later`, where that is
+    /// wanted. `id` where the entry has none.
+    fn row(&self, entry: Entry, id: RowId, later: Option<i64>) -> Row {
         let settings = &self.inner.settings;
         let gap = if settings.defer {
             0
         } else {
             settings.gap().as_millis()
         };
+        let gap = i64::try_from(gap).unwrap_or(i64::MAX);
         Row {
-            id,
+            id: entry.id.unwrap_or(id),
             lane: self.lane(),
-            pending: now().saturating_add(i64::try_from(gap).unwrap_or(i64::MAX)),
-            event,
+            pending: later.unwrap_or_else(|| now().saturating_add(gap)),
+            event: entry.event,
             outstanding: None,
         }
     }

@@ -93,6 +93,19 @@ impl Store {
             .map_err(|error| self.failed("inserting a row", error))
     }
 
+    /// The row of this id, as the caller's transaction sees it.
+    pub(crate) async fn stored(
+        &self,
+        session: &mut ClientSession,
+        id: &RowId,
+    ) -> Result<Option<RawDocumentBuf>> {
+        let rows = self.rows.clone_with_type::<RawDocumentBuf>();
+        let found = rows.find_one(doc! { "_id": codec::id(id) }).session(session);
+        found
+            .await
+            .map_err(|error| self.failed("looking for a row", error))
+    }
+
     /// What is due by the server's clock in `lanes`, in no particular order, as one streaming cursor.
     ///
     /// One scan of the index on lane and pending, no sort. The bound is taken once: `$$NOW` does not

@@ -18,12 +18,12 @@ use mongodb::{
     options::{ReadPreference, SelectionCriteria, WriteConcern},
 };
 
-use super::{Mode, Outbox, Written};
+use super::{Entry, Mode, Outbox, Written};
 use crate::{
     clock::Term,
     error::{Error, Result},
     routes::Rendering,
-    row::{Event, Row, RowId},
+    row::{Row, RowId},
     sinks::{Answer, Message, Outlet},
 };
 
@@ -37,7 +37,7 @@ pub struct Transaction {
     emitted: usize,
     written: Vec<Written>,
     /// Events to publish inline, where there are no rows.
-    inline: Vec<Event>,
+    inline: Vec<Entry>,
 }
 
 impl Transaction {
@@ -56,13 +56,16 @@ impl Transaction {
         self.outbox.inner.entities.clone()
     }
 
-    /// Writes the row of `event` in this transaction. It is published once the commit has returned.
+    /// Writes the row of `event` in this transaction. It is published once the commit has returned. With an [`Entry`]
+    /// instead of the event the caller chooses the row's id, or when it is published.
     ///
     /// # Errors
     ///
     /// [`Error::TooLarge`] and [`Error::Unencodable`] before anything is sent; [`Error::Store`] after,
-    /// which the body must return for the transaction to be retried.
-    pub async fn emit(&mut self, event: Event) -> Result<()> {
+    /// which the body must return for the transaction to be retried. [`Error::IdTaken`] if there is another event under the
+    /// id of the entry. On a standalone server, [`Error::Unfit`] for an entry that is to be published later.
+    pub async fn emit(&mut self, event: impl Into<Entry>) -> Result<()> {
+        let entry = event.into();
         let index = self.emitted;
         self.emitted += 1;
         if self.ids.len() == index {
@@ -71,10 +74,18 @@ impl Transaction {
         match self.outbox.inner.mode {
             Mode::Rows(..) => {
                 let id = self.ids[index].clone();
-                let written = self.outbox.write(&mut self.session, event, id).await?;
+                let written = self.outbox.write(&mut self.session, entry, id).await?;
                 self.written.extend(written);
             }
-            Mode::Inline(_) => self.inline.push(event),
+            Mode::Inline(_) if entry.later().is_some() => {
+                return Err(Error::Unfit {
+                    database: self.outbox.inner.database.name().to_owned(),
+                    problem: "a standalone server keeps no row that could be published later; run MongoDB as a replica \
+                              set, one member is enough"
+                        .into(),
+                });
+            }
+            Mode::Inline(_) => self.inline.push(entry),
             Mode::Nothing => {}
         }
         Ok(())
@@ -221,10 +232,10 @@ impl Outbox {
 
     /// Publishes every label of these events and waits until the sinks have them all. One that fails keeps
     /// none of the others back; the first failure is told.
-    async fn publish_inline(&self, sinks: &[Outlet], events: Vec<Event>) -> Result<()> {
-        let rows: Vec<Row> = events
+    async fn publish_inline(&self, sinks: &[Outlet], entries: Vec<Entry>) -> Result<()> {
+        let rows: Vec<Row> = entries
             .into_iter()
-            .map(|event| self.row(event, RowId::new()))
+            .map(|entry| self.row(entry, RowId::new(), None))
             .collect();
         let routes = &self.inner.routes.all;
         let mut publications = Vec::new();

@@ -1,14 +1,18 @@
 //! Transactions with a body of the service's own.
 
-use std::{any::Any, panic::AssertUnwindSafe};
+use std::{
+    any::Any,
+    panic::AssertUnwindSafe,
+    time::{Duration, SystemTime},
+};
 
 use bson::{Document, doc};
 use cucumber::{then, when};
 use futures::{FutureExt, future::join_all};
 use mongodb::{ClientSession, options::ReturnDocument};
-use toa_outbox::{Error, Event, Outbox, Transaction, Written};
+use toa_outbox::{Entry, Error, Event, Outbox, RowId, Transaction, Written};
 
-use super::world::Tea;
+use super::{change::now, json, world::Tea};
 
 /// Stores a pot and emits its event.
 async fn create(tx: &mut Transaction, pot: &str) -> toa_outbox::Result<()> {
@@ -109,6 +113,49 @@ async fn append(service: &Outbox, session: &mut ClientSession, pot: &str) -> Wri
         .await
         .unwrap();
     written.expect("a row")
+}
+
+#[when(regex = r#"^the event (\{.*\}) is written under the id "(\w+)"(?: by (\d+) tasks)?( in vain)?$"#)]
+async fn under_id(w: &mut Tea, state: String, id: String, tasks: String, vain: String) {
+    let service = w.service().await;
+    let entry = Entry::new(Event::created(json::document(&state))).id(RowId::Text(id));
+    let tasks = tasks.parse().unwrap_or(1);
+    let written = (0..tasks).map(|_| tokio::spawn(write(service.clone(), entry.clone())));
+    let results = join_all(written).await;
+    let all = results.into_iter().map(|task| task.unwrap()).collect();
+    w.done::<Vec<()>>(all, &vain);
+}
+
+#[when(regex = r#"^the event (\{.*\}) is written for (\d+) ms later( in vain)?$"#)]
+async fn for_later(w: &mut Tea, state: String, ms: u64, vain: String) {
+    let service = w.service().await;
+    let due = SystemTime::now() + Duration::from_millis(ms);
+    let state = json::document(&state);
+    let pot = state.get_str("_id").unwrap().to_owned();
+    w.seeds.insert(pot, doc! { "pending": now() + ms as i64 });
+    let entry = Entry::new(Event::created(state)).not_before(due);
+    let result = write(service, entry).await;
+    w.done(result, &vain);
+}
+
+async fn write(service: Outbox, entry: Entry) -> toa_outbox::Result<()> {
+    service
+        .transaction(async move |tx| tx.emit(entry.clone()).await)
+        .await
+}
+
+#[when(regex = r#"^a transaction is told that the id "(\w+)" is taken, and writes (\{.*\}) under another$"#)]
+async fn told_and_goes_on(w: &mut Tea, id: String, state: String) {
+    let service = w.service().await;
+    let event = Event::created(json::document(&state));
+    let running = service.transaction(async move |tx| {
+        let taken = Entry::new(event.clone()).id(RowId::Text(id.clone()));
+        let told = tx.emit(taken).await.unwrap_err();
+        assert!(matches!(told, Error::IdTaken { .. }), "{told}");
+        assert!(!told.again());
+        tx.emit(event.clone()).await
+    });
+    running.await.unwrap();
 }
 
 #[then("the caller is told that the row is too large, and how large it would be")]
