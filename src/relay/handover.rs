@@ -82,13 +82,15 @@ impl Handover {
     }
 }
 
-/// Leaves what could not be sent to whoever pumps its lanes next, now rather than when `pending` says.
+/// Leaves what could not be sent to whoever pumps its lanes next, now rather than when `pending` says. Where another sink's
+/// share of a row is still on its way, `pending` keeps that from the next owner, and stays.
 async fn release(line: &Line) {
     let unsent: HashSet<RowId> = line
         .ledgers()
         .flat_map(|ledger| ledger.forget_unsent())
         .collect();
-    let unsent = Vec::from_iter(unsent);
+    let is_free = |id: &RowId| !line.ledgers().any(|ledger| ledger.is_at(id));
+    let unsent: Vec<RowId> = unsent.into_iter().filter(is_free).collect();
     if unsent.is_empty() {
         return;
     }

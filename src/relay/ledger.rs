@@ -263,6 +263,16 @@ impl Ledger {
         self.state().known.get(id).is_none_or(is_free)
     }
 
+    /// Whether a row is being written or sent, or is sent and not marked.
+    pub(crate) fn is_at(&self, id: &RowId) -> bool {
+        let state = self.state();
+        let stage = state.known.get(id).map(|known| known.stage);
+        matches!(
+            stage,
+            Some(Stage::Writing | Stage::Sending | Stage::Sent)
+        )
+    }
+
     fn taken(self: &Arc<Self>, id: RowId, done: RouteSet, refusals: u32) -> Claim {
         Claim {
             ledger: self.clone(),

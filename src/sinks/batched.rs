@@ -201,15 +201,15 @@ impl Feeding {
     async fn once(&mut self, queued: impl Iterator<Item = Queued>) {
         let mut batch = Batch::of(*self.shared.cuts.borrow());
         for queued in queued {
-            let may_leave = self.until.is_none() && queued.cuts == batch.cuts;
-            match may_leave && queued.message.term.holds() {
+            match queued.cuts == batch.cuts && queued.message.term.holds() {
                 true => batch.add(queued),
                 false => settle(queued.answer, Answer::owed(Pace::AtOnce, HELD_BACK)),
             }
         }
         let mut parts: VecDeque<Range<usize>> = VecDeque::from([0..batch.messages.len()]);
         while let Some(part) = parts.pop_front() {
-            if part.is_empty() || self.until.is_some() {
+            let may_leave = self.until.is_none() && batch.holds(part.clone());
+            if part.is_empty() || !may_leave {
                 // Dropped with the batch.
                 continue;
             }
@@ -323,6 +323,13 @@ impl Batch {
     fn add(&mut self, queued: Queued) {
         self.messages.push(queued.message);
         self.answers.push(Some(queued.answer));
+    }
+
+    /// Whether all of these may be handed over now. What was tried before may have taken long.
+    fn holds(&self, part: Range<usize>) -> bool {
+        self.messages[part]
+            .iter()
+            .all(|message| message.term.holds())
     }
 
     fn settle(&mut self, index: usize, answer: Answer) {

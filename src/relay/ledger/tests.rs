@@ -167,6 +167,22 @@ fn what_was_left_to_others_is_not_tried_again() {
 }
 
 #[test]
+fn a_row_is_open_until_it_is_marked_or_known_unsent() {
+    let (ledger, row) = (Ledger::new(10), row());
+    assert!(!ledger.is_at(&row.id));
+    let claim = ledger.hold(&row);
+    assert!(ledger.is_at(&row.id), "being written");
+    claim.sending(false);
+    assert!(ledger.is_at(&row.id), "being sent");
+    claim.settle(AT_ONCE, RouteSet::default());
+    assert!(!ledger.is_at(&row.id), "known unsent");
+    send(&ledger, &row, Sent::Whole);
+    assert!(ledger.is_at(&row.id), "not marked");
+    ledger.marked([&row.id]);
+    assert!(!ledger.is_at(&row.id));
+}
+
+#[test]
 fn marks_of_some_routes_are_waited_for() {
     let ledger = Ledger::new(10);
     ledger.partly();
