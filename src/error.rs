@@ -1,6 +1,6 @@
 //! What can go wrong, and for each: again or never?
 
-use std::{borrow::Cow, error::Error as StdError};
+use std::{borrow::Cow, error::Error as StdError, path::PathBuf};
 
 /// A specialised result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -51,6 +51,15 @@ pub enum Error {
         database: String,
         /// What is missing, and what to do.
         problem: String,
+    },
+
+    /// A file that messages go to cannot be opened.
+    #[error("opening {}: {source}", path.display())]
+    File {
+        /// Its path.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
     },
 
     /// An operation of the caller's own, run inside the transaction, failed in the driver.
@@ -161,6 +170,7 @@ impl Error {
             Self::Setting { .. }
             | Self::Component { .. }
             | Self::Unfit { .. }
+            | Self::File { .. }
             | Self::Refused(_)
             | Self::TooLarge { .. }
             | Self::Unencodable { .. }

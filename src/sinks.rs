@@ -10,6 +10,7 @@
 pub(crate) mod amqp;
 mod batched;
 mod cap;
+pub(crate) mod file;
 mod outlet;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};

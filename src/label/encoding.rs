@@ -78,7 +78,7 @@ impl Encoding {
         }
     }
 
-    pub(super) fn encode(self, payload: &Bson) -> Result<Vec<u8>, BoxError> {
+    pub(crate) fn encode(self, payload: &Bson) -> Result<Vec<u8>, BoxError> {
         match (self, payload) {
             (_, Bson::Document(document)) => self.encode_document(document),
             (Self::Json, value) => Ok(serde_json::to_vec(&Plain::json(value))?),
