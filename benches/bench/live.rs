@@ -32,9 +32,9 @@ const SIDES: usize = 3;
 const EVERY: Duration = Duration::from_millis(5);
 
 /// Rows before the clock starts: connections are open and code is warm by then.
-const WARM: usize = 400;
+pub const WARM: usize = 400;
 
-type Arrivals = mpsc::UnboundedReceiver<(String, Instant)>;
+pub type Arrivals = mpsc::UnboundedReceiver<(String, Instant)>;
 
 /// The library: from the commit's return to the consumer, beside a publication to its consumer, one at a time. The latter
 /// has machine and disk for itself, so what the same takes by hand after a commit is shown too.
@@ -84,7 +84,7 @@ pub async fn library(size: &Size) -> Vec<Figure> {
         at(&by_hand, 0.5),
         at(&by_hand, 0.99)
     );
-    vec![timed.figure("live").aim(Aim::AtMost(1.3)).note(note)]
+    vec![timed.figure("live", 0, 1).aim(Aim::AtMost(1.3)).note(note)]
 }
 
 /// The sidecar: from the commit's return to the consumer, beside a bare change stream that is published.
@@ -131,14 +131,14 @@ pub async fn sidecar(size: &Size) -> Vec<Figure> {
         }
     }
     drop(relay);
-    vec![timed.figure("tail-live").aim(Aim::AtMost(1.2))]
+    vec![timed.figure("tail-live", 0, 1).aim(Aim::AtMost(1.2))]
 }
 
-fn turns(size: &Size) -> usize {
+pub fn turns(size: &Size) -> usize {
     size.pairs() * size.seconds(600, 2000) as usize
 }
 
-async fn commit(pots: &Outbox) {
+pub async fn commit(pots: &Outbox) {
     let written = pots.transaction(async move |tx| {
         let pot = state();
         tx.entities().insert_one(&pot).session(tx.session()).await?;
@@ -148,32 +148,32 @@ async fn commit(pots: &Outbox) {
 }
 
 /// How long it took on both sides, in as many parts as there are to be ratios.
-struct Timed {
+pub struct Timed {
     parts: Vec<[Histogram<u64>; SIDES]>,
 }
 
 impl Timed {
-    fn new(size: &Size) -> Self {
+    pub fn new(size: &Size) -> Self {
         let parts = (0..size.pairs()).map(|_| [(); SIDES].map(|()| histogram()));
         Self {
             parts: parts.collect(),
         }
     }
 
-    fn record(&mut self, side: usize, turn: usize, turns: usize, took: Duration) {
+    pub fn record(&mut self, side: usize, turn: usize, turns: usize, took: Duration) {
         let part = turn * self.parts.len() / turns;
         let micros = took.as_micros() as u64;
         self.parts[part][side].record(micros).expect("it grows");
     }
 
-    /// Of the medians of each part.
-    fn figure(&self, name: &str) -> Figure {
+    /// One side beside another, of the medians of each part.
+    pub fn figure(&self, name: &str, ours: usize, raw: usize) -> Figure {
         let pairs: Vec<(f64, f64)> = self
             .parts
             .iter()
-            .map(|[ours, raw, _]| (at(ours, 0.5), at(raw, 0.5)))
+            .map(|part| (at(&part[ours], 0.5), at(&part[raw], 0.5)))
             .collect();
-        let [ours, raw] = [0, 1].map(|side| at(&self.whole(side), 0.99));
+        let [ours, raw] = [ours, raw].map(|side| at(&self.whole(side), 0.99));
         let p99 = format!("p99: ours {ours:.2} ms, raw {raw:.2} ms");
         Figure::of_pairs(name, "ms, p50", &pairs).note(p99)
     }
@@ -196,7 +196,7 @@ fn at(histogram: &Histogram<u64>, quantile: f64) -> f64 {
 }
 
 /// What arrives on these queues: which message, and when.
-async fn arrivals(stage: &Stage, queues: &[&str]) -> Arrivals {
+pub async fn arrivals(stage: &Stage, queues: &[&str]) -> Arrivals {
     let (arrived, arrivals) = mpsc::unbounded_channel();
     for queue in queues {
         let options = BasicConsumeOptions {

@@ -21,6 +21,7 @@ mod outage;
 mod raw;
 mod report;
 mod sidecar;
+mod sinks;
 mod stage;
 mod tail;
 mod write;
@@ -95,6 +96,7 @@ const BENCHES: &[Bench] = &[
     quick("live", |size| Box::pin(live::library(size))),
     quick("tail", |size| Box::pin(tail::tail(size))),
     quick("tail-live", |size| Box::pin(live::sidecar(size))),
+    full("sinks", |size| Box::pin(sinks::sinks(size))),
     full("replicas", |size| Box::pin(drain::replicas(size))),
     full("idle", |size| Box::pin(idle::idle(size))),
     full("idle-after", |size| Box::pin(idle::after(size))),

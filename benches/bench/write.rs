@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bson::Document;
 use futures::future::try_join_all;
 use mongodb::Collection;
-use toa_outbox::{Component, Event, Label, Outbox, Settings, Slot};
+use toa_outbox::{Builder, Component, Event, Label, Outbox, Settings, Slot};
 
 use crate::{
     Size,
@@ -85,15 +85,24 @@ async fn beside_hand(name: &str, size: &Size, settings: Settings) -> Figure {
 
 /// The outbox of `pots`, with all lanes.
 pub async fn open(stage: &Stage, town: &Town, settings: Settings) -> Outbox {
+    open_with(stage, town, settings, |builder| builder).await
+}
+
+/// The same with more than the broker.
+pub async fn open_with(
+    stage: &Stage,
+    town: &Town,
+    settings: Settings,
+    more: impl FnOnce(Builder) -> Builder,
+) -> Outbox {
     let settings = Settings {
         amqp: vec![stage.rabbit.uri()],
         slot: Some(Slot::WHOLE),
         ..settings
     };
     let component = Component::new(&town.namespace, "pots").labels([Label::created()]);
-    Outbox::open(&town.database, component, settings)
-        .await
-        .unwrap()
+    let builder = Outbox::builder(&town.database, component, settings);
+    more(builder).open().await.unwrap()
 }
 
 /// Runs writers for some time; how many transactions that were, and how long it took.
