@@ -23,7 +23,7 @@ use crate::{
         pump::Pass,
     },
     routes::{Rendering, RouteSet, Routes},
-    row::{Event, Row, RowId, now},
+    row::{Row, RowId, now},
     sinks::{Outlet, amqp::Amqp},
     store::{Store, encode},
 };
@@ -374,7 +374,7 @@ impl Written {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::Result;
+    use crate::{error::Result, row::Event};
 
     fn may_be_spawned<T: Send + 'static>(_: impl Fn(Outbox) -> T) {}
 

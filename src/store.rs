@@ -100,7 +100,9 @@ impl Store {
         id: &RowId,
     ) -> Result<Option<RawDocumentBuf>> {
         let rows = self.rows.clone_with_type::<RawDocumentBuf>();
-        let found = rows.find_one(doc! { "_id": codec::id(id) }).session(session);
+        let found = rows
+            .find_one(doc! { "_id": codec::id(id) })
+            .session(session);
         found
             .await
             .map_err(|error| self.failed("looking for a row", error))

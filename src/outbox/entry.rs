@@ -57,7 +57,10 @@ impl Entry {
 
     /// When it is due, in milliseconds since the epoch, where that is still to come.
     pub(super) fn later(&self) -> Option<i64> {
-        let since = self.not_before?.duration_since(SystemTime::UNIX_EPOCH).ok()?;
+        let since = self
+            .not_before?
+            .duration_since(SystemTime::UNIX_EPOCH)
+            .ok()?;
         // A later time than that does not come.
         let due = i64::try_from(since.as_millis()).unwrap_or(i64::MAX);
         (due > now()).then_some(due)
@@ -138,8 +141,12 @@ mod tests {
 
     #[test]
     fn an_event_is_the_same_whatever_the_order_of_its_fields() {
-        let one = Event::created(doc! { "a": 1, "b": { "c": f64::NAN, "d": [1, doc! { "e": 1, "f": 2 }] } });
-        let other = Event::created(doc! { "b": { "d": [1, doc! { "f": 2, "e": 1 }], "c": f64::NAN }, "a": 1 });
+        let one = Event::created(
+            doc! { "a": 1, "b": { "c": f64::NAN, "d": [1, doc! { "e": 1, "f": 2 }] } },
+        );
+        let other = Event::created(
+            doc! { "b": { "d": [1, doc! { "f": 2, "e": 1 }], "c": f64::NAN }, "a": 1 },
+        );
         assert!(is_same(&one, &other));
     }
 
@@ -167,7 +174,10 @@ mod tests {
         let (minute, time) = (Duration::from_secs(60), SystemTime::now());
         assert_eq!(entry().later(), None);
         assert_eq!(entry().not_before(time - minute).later(), None);
-        assert_eq!(entry().not_before(SystemTime::UNIX_EPOCH - minute).later(), None);
+        assert_eq!(
+            entry().not_before(SystemTime::UNIX_EPOCH - minute).later(),
+            None
+        );
         let later = entry().not_before(time + minute).later().unwrap();
         assert!((59_000..=60_000).contains(&(later - now())), "{later}");
     }

@@ -267,10 +267,7 @@ impl Ledger {
     pub(crate) fn is_at(&self, id: &RowId) -> bool {
         let state = self.state();
         let stage = state.known.get(id).map(|known| known.stage);
-        matches!(
-            stage,
-            Some(Stage::Writing | Stage::Sending | Stage::Sent)
-        )
+        matches!(stage, Some(Stage::Writing | Stage::Sending | Stage::Sent))
     }
 
     fn taken(self: &Arc<Self>, id: RowId, done: RouteSet, refusals: u32) -> Claim {

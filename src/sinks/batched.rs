@@ -149,7 +149,10 @@ impl Batched {
     fn gone(&self) -> Answer {
         let is_awake = &self.shared.is_awake;
         if is_awake.send_if_modified(|awake| std::mem::replace(awake, false)) {
-            tracing::error!(sink = self.name(), "a sink died, what it is owed stays in the outbox; restart this process");
+            tracing::error!(
+                sink = self.name(),
+                "a sink died, what it is owed stays in the outbox; restart this process"
+            );
         }
         Answer::owed(Pace::AtOnce, "the sink has died")
     }

@@ -116,7 +116,12 @@ fn locked(appending: &Mutex<Appending>) -> std::sync::MutexGuard<'_, Appending> 
 }
 
 async fn lock(path: &Path) -> Result<File> {
-    let open = || OpenOptions::new().create(true).append(true).open(beside(path, "lock"));
+    let open = || {
+        OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(beside(path, "lock"))
+    };
     let lock = open().map_err(|error| failed(path, error))?;
     let until = Instant::now() + PATIENCE;
     loop {
@@ -197,7 +202,9 @@ impl Appending {
 fn opened(path: &Path) -> io::Result<File> {
     let mut options = OpenOptions::new();
     let file = options.create(true).read(true).append(true).open(path)?;
-    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    let directory = path
+        .parent()
+        .filter(|parent| !parent.as_os_str().is_empty());
     File::open(directory.unwrap_or(Path::new(".")))?.sync_all()?;
     Ok(file)
 }
@@ -210,7 +217,7 @@ fn mended(file: &mut File) -> io::Result<u64> {
         let start = end.saturating_sub(CHUNK);
         let mut chunk = Vec::new();
         file.seek(SeekFrom::Start(start))?;
-        file.by_ref().take(end - start).read_to_end(&mut chunk)?;
+        (&*file).take(end - start).read_to_end(&mut chunk)?;
         if let Some(newline) = chunk.iter().rposition(|&byte| byte == b'\n') {
             end = start + newline as u64 + 1;
             break;
@@ -226,7 +233,10 @@ fn mended(file: &mut File) -> io::Result<u64> {
 
 /// Field by field, since a body that is JSON is taken as it is.
 fn line(message: &Message, to: &mut Vec<u8>) -> Result<(), BoxError> {
-    let time = message.time().and_then(rfc3339).map_or(Value::Null, Value::from);
+    let time = message
+        .time()
+        .and_then(rfc3339)
+        .map_or(Value::Null, Value::from);
     for (name, value) in [
         ("{\"row\":", Value::from(message.row())),
         (",\"label\":", message.label().into()),

@@ -6,8 +6,8 @@ use std::{
 };
 
 use bson::{Document, doc};
-use tokio::sync::Notify;
 use toa_outbox::{BoxError, Message, Outbox, Sink, Verdict};
+use tokio::sync::Notify;
 
 use crate::rig::{PATIENCE, Rig, soak};
 
@@ -65,8 +65,9 @@ async fn what_a_sink_that_is_away_is_owed_is_read_for_no_other() {
     // Waits for the end of the cycle that it was asked in.
     pots.pass().await.unwrap();
     let queries = rig.profiled(&pots, PASSES).await;
-    // Two a cycle for the broker, and none for the other.
-    assert_eq!(queries.len(), 2 * PASSES, "{queries:?}");
+    // Two a cycle for the broker, whose loop's own first cycle may fall among them, and none for the other.
+    let expected = 2 * PASSES..=2 * (PASSES + 1);
+    assert!(expected.contains(&queries.len()), "{queries:?}");
     for query in &queries {
         assert_eq!(query.get_i32("docsExamined").unwrap(), 0, "{query}");
         assert!(query.get_i32("keysExamined").unwrap() <= 2 * 128, "{query}");

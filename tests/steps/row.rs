@@ -40,6 +40,7 @@ fn is_marked(row: &Document) -> bool {
     row.get_bool("published").is_ok_and(|published| published)
         && row.get_datetime("publishedAt").is_ok()
         && !row.contains_key("outstanding")
+        && !row.contains_key("partial")
 }
 
 #[then(regex = r#"^the row of the pot "(\w+)" is marked$"#)]

@@ -115,7 +115,9 @@ async fn append(service: &Outbox, session: &mut ClientSession, pot: &str) -> Wri
     written.expect("a row")
 }
 
-#[when(regex = r#"^the event (\{.*\}) is written under the id "(\w+)"(?: by (\d+) tasks)?( in vain)?$"#)]
+#[when(
+    regex = r#"^the event (\{.*\}) is written under the id "(\w+)"(?: by (\d+) tasks)?( in vain)?$"#
+)]
 async fn under_id(w: &mut Tea, state: String, id: String, tasks: String, vain: String) {
     let service = w.service().await;
     let entry = Entry::new(Event::created(json::document(&state))).id(RowId::Text(id));
@@ -129,13 +131,18 @@ async fn under_id(w: &mut Tea, state: String, id: String, tasks: String, vain: S
 #[when(regex = r#"^the event (\{.*\}) is written for (\d+) ms later( in vain)?$"#)]
 async fn for_later(w: &mut Tea, state: String, ms: u64, vain: String) {
     let service = w.service().await;
-    let due = SystemTime::now() + Duration::from_millis(ms);
     let state = json::document(&state);
     let pot = state.get_str("_id").unwrap().to_owned();
-    w.seeds.insert(pot, doc! { "pending": now() + ms as i64 });
+    let earliest = now() + ms as i64;
+    let due = SystemTime::now() + Duration::from_millis(ms);
     let entry = Entry::new(Event::created(state)).not_before(due);
     let result = write(service, entry).await;
-    w.done(result, &vain);
+    if w.done(result, &vain).is_some() {
+        let row = w.rows().find_one(doc! { "event.state._id": &pot }).await;
+        let row = row.unwrap().expect("a row");
+        assert!(row.get_i64("pending").unwrap() >= earliest);
+        w.seeds.insert(pot, row);
+    }
 }
 
 async fn write(service: Outbox, entry: Entry) -> toa_outbox::Result<()> {
@@ -144,7 +151,9 @@ async fn write(service: Outbox, entry: Entry) -> toa_outbox::Result<()> {
         .await
 }
 
-#[when(regex = r#"^a transaction is told that the id "(\w+)" is taken, and writes (\{.*\}) under another$"#)]
+#[when(
+    regex = r#"^a transaction is told that the id "(\w+)" is taken, and writes (\{.*\}) under another$"#
+)]
 async fn told_and_goes_on(w: &mut Tea, id: String, state: String) {
     let service = w.service().await;
     let event = Event::created(json::document(&state));

@@ -39,7 +39,12 @@ fn path(dir: &TempDir) -> PathBuf {
 fn rows(path: &Path) -> Vec<String> {
     let text = fs::read_to_string(path).unwrap();
     assert!(text.is_empty() || text.ends_with('\n'), "{text:?}");
-    let row = |line| serde_json::from_str::<Value>(line).unwrap()["row"].as_str().unwrap().to_owned();
+    let row = |line| {
+        serde_json::from_str::<Value>(line).unwrap()["row"]
+            .as_str()
+            .unwrap()
+            .to_owned()
+    };
     text.lines().map(row).collect()
 }
 
@@ -52,7 +57,9 @@ async fn append(sink: &JsonLines, batch: &[Message]) {
 async fn a_message_is_a_line_of_json() {
     let dir = TempDir::new().unwrap();
     let sink = JsonLines::open(path(&dir)).await.unwrap();
-    let state = Encoding::Json.encode(&doc! { "_id": 7, "says": "two\nlines" }.into()).unwrap();
+    let state = Encoding::Json
+        .encode(&doc! { "_id": 7, "says": "two\nlines" }.into())
+        .unwrap();
     let plain = message("one", &state, "application/json");
     let packed = message("two", &[0xff, 0x00], "application/msgpack");
     append(&sink, &[plain, packed]).await;
@@ -78,7 +85,10 @@ async fn wherever_a_crash_cut_it_there_are_whole_lines_only() {
         fs::write(path(&dir), &whole[..length]).unwrap();
         let sink = JsonLines::open(path(&dir)).await.unwrap();
         append(&sink, &numbered(3..4)).await;
-        let kept = whole[..length].iter().filter(|&&byte| byte == b'\n').count();
+        let kept = whole[..length]
+            .iter()
+            .filter(|&&byte| byte == b'\n')
+            .count();
         let mut expected: Vec<String> = (0..kept).map(|number| number.to_string()).collect();
         expected.push("3".into());
         assert_eq!(rows(&path(&dir)), expected, "cut at {length}");
@@ -89,7 +99,11 @@ async fn wherever_a_crash_cut_it_there_are_whole_lines_only() {
 async fn a_piece_that_is_longer_than_what_is_read_at_once_is_cut_off() {
     let dir = TempDir::new().unwrap();
     let piece = vec![b'x'; 3 * CHUNK as usize + 1];
-    fs::write(path(&dir), [b"{\"row\":\"0\"}\n".as_slice(), &piece].concat()).unwrap();
+    fs::write(
+        path(&dir),
+        [b"{\"row\":\"0\"}\n".as_slice(), &piece].concat(),
+    )
+    .unwrap();
     let sink = JsonLines::open(path(&dir)).await.unwrap();
     append(&sink, &numbered(1..2)).await;
     assert_eq!(rows(&path(&dir)), ["0", "1"]);
@@ -102,7 +116,10 @@ async fn one_that_another_has_is_refused_by_name_after_a_while() {
     let began = Instant::now();
     let refusal = JsonLines::open(path(&dir)).await.err().unwrap().to_string();
     assert!(began.elapsed() >= PATIENCE);
-    assert!(refusal.contains("events.jsonl") && refusal.contains("another process has it"), "{refusal}");
+    assert!(
+        refusal.contains("events.jsonl") && refusal.contains("another process has it"),
+        "{refusal}"
+    );
     drop(first);
     assert!(JsonLines::open(path(&dir)).await.is_ok());
 }
@@ -117,7 +134,10 @@ async fn a_full_file_makes_place_for_another_and_the_oldest_goes() {
     let file = |suffix: &str| rows(&beside(&path(&dir), suffix));
     // Two lines fit in 300 bytes.
     assert_eq!(rows(&path(&dir)), ["6", "7"]);
-    assert_eq!((file("1"), file("2")), (vec!["4".into(), "5".into()], vec!["2".into(), "3".into()]));
+    assert_eq!(
+        (file("1"), file("2")),
+        (vec!["4".into(), "5".into()], vec!["2".into(), "3".into()])
+    );
     assert!(!beside(&path(&dir), "3").exists());
     drop(sink);
     let sink = JsonLines::open(path(&dir)).await.unwrap().rotated(300, 2);
@@ -137,6 +157,12 @@ async fn a_disk_that_is_full_takes_nothing() {
 #[tokio::test]
 async fn a_directory_that_is_not_there_is_told() {
     let dir = TempDir::new().unwrap();
-    let refusal = JsonLines::open(dir.path().join("none/events.jsonl")).await.err().unwrap();
-    assert!(refusal.to_string().contains("none/events.jsonl"), "{refusal}");
+    let refusal = JsonLines::open(dir.path().join("none/events.jsonl"))
+        .await
+        .err()
+        .unwrap();
+    assert!(
+        refusal.to_string().contains("none/events.jsonl"),
+        "{refusal}"
+    );
 }
