@@ -39,7 +39,7 @@ const KINDS: [(Failure, &str); 4] = [
 pub(crate) struct Meters(Arc<Handles>);
 
 struct Handles {
-    labels: Vec<OfLabel>,
+    labels: Vec<Option<OfLabel>>,
     avoided: Counter,
     marked: Counter,
     malformed: Counter,
@@ -57,18 +57,21 @@ struct OfLabel {
 }
 
 impl Meters {
-    /// Those of what `component` owes `sink`, with these labels, in the order in which they are numbered here.
+    /// Those of what `component` owes `sink`, with these labels, in the order in which they are numbered here; none where the
+    /// number is that of another sink's.
     pub(crate) fn new<'a>(
         component: &str,
         sink: &str,
-        labels: impl Iterator<Item = &'a str>,
+        labels: impl Iterator<Item = Option<&'a str>>,
     ) -> Self {
         let of = [
             ("component", component.to_owned()),
             ("sink", sink.to_owned()),
         ];
         Self(Arc::new(Handles {
-            labels: labels.map(|label| OfLabel::new(&of, label)).collect(),
+            labels: labels
+                .map(|label| Some(OfLabel::new(&of, label?)))
+                .collect(),
             avoided: counter!(AVOIDED, &of),
             marked: counter!(MARKED, &of),
             malformed: counter!(MALFORMED, &of),
@@ -84,7 +87,7 @@ impl Meters {
     /// of its writer and of this machine; none if the id does not tell. The age of an ObjectId is in whole seconds.
     /// Worry when it is zero while there is a backlog.
     pub(crate) fn published(&self, label: usize, age: Option<i64>) {
-        if let Some(of) = self.0.labels.get(label) {
+        if let Some(Some(of)) = self.0.labels.get(label) {
             of.published.increment(1);
         }
         // A writer whose clock is ahead would otherwise take seconds off the sum.
@@ -97,7 +100,7 @@ impl Meters {
     /// A message was not sent, and will be tried again. Some of [`Failure::Interrupted`], when the broker restarts;
     /// worry about any other.
     pub(crate) fn failed(&self, label: usize, failure: Failure) {
-        let of = self.0.labels.get(label);
+        let of = self.0.labels.get(label).and_then(Option::as_ref);
         if let Some(counter) = of.and_then(|of| of.failed.get(failure as usize)) {
             counter.increment(1);
         }

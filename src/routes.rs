@@ -147,7 +147,9 @@ impl Routes {
 
     /// Handles for what becomes of the messages to one sink, the labels numbered as the routes are.
     pub(crate) fn meters(&self, sink: &str) -> Meters {
-        let labels = self.all.iter().map(|route| route.label.name());
+        let of_sink = |route: &Rendering| *route.sink == *sink;
+        let labels = self.all.iter();
+        let labels = labels.map(|route| of_sink(route).then(|| route.label.name()));
         Meters::new(self.component(), sink, labels)
     }
 
