@@ -51,7 +51,7 @@ use crate::{
     metrics::BacklogMeters,
     report::Reports,
     routes::Routes,
-    sinks::{Batched, Outlet, Sink, amqp::Amqp},
+    sinks::{Batched, Erased, Outlet, amqp::Amqp},
     slots::{Desk, Seat},
     store::Store,
 };
@@ -106,7 +106,7 @@ impl Amqp {
 
 impl Batched {
     /// Feeds a sink of the application's own, in the background and for as long as a handle exists.
-    pub(crate) fn start(name: &str, sink: impl Sink, settings: &Settings) -> Self {
+    pub(crate) fn start(name: &str, sink: Box<dyn Erased>, settings: &Settings) -> Self {
         let (batched, run) = Self::new(name, sink, settings);
         tokio::spawn(run);
         batched

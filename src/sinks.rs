@@ -19,7 +19,11 @@ use bson::Bson;
 
 use crate::{clock::Term, label::BoxError};
 
-pub(crate) use {batched::Batched, cap::Cap, outlet::Outlet};
+pub(crate) use {
+    batched::{Batched, Erased},
+    cap::Cap,
+    outlet::Outlet,
+};
 
 /// The name of the broker among the sinks.
 pub(crate) const AMQP: &str = "amqp";

@@ -80,7 +80,11 @@ mod tests {
         let recorder = recorder().unwrap();
         metrics::with_local_recorder(&recorder, || {
             describe();
-            let meters = Meters::new("tea.pots", "amqp", ["created", "boiled"].map(Some).into_iter());
+            let meters = Meters::new(
+                "tea.pots",
+                "amqp",
+                ["created", "boiled"].map(Some).into_iter(),
+            );
             BacklogMeters::new("tea.pots").waits(3, Duration::from_millis(1500));
             meters.published(1, Some(40));
             meters.published(0, Some(-7));

@@ -11,7 +11,7 @@ use crate::{
     error::{Error, Result},
     relay::Relay,
     routes::{MOST, Routes},
-    sinks::{AMQP, Batched, Outlet, Sink, amqp::Amqp, unusable_name},
+    sinks::{AMQP, Batched, Erased, Outlet, Sink, amqp::Amqp, unusable_name},
     slots::Seat,
     store::{Store, server::Hello},
 };
@@ -29,7 +29,7 @@ pub struct Builder {
 struct Own {
     name: Arc<str>,
     patterns: Vec<String>,
-    start: Box<dyn FnOnce(&str, &Settings) -> Batched + Send + Sync>,
+    sink: Box<dyn Erased>,
 }
 
 impl Builder {
@@ -66,7 +66,7 @@ impl Builder {
         self.sinks.push(Own {
             name: name.into().into(),
             patterns: patterns.into_iter().map(Into::into).collect(),
-            start: Box::new(|name, settings| Batched::start(name, sink, settings)),
+            sink: Box::new(sink),
         });
         self
     }
@@ -154,7 +154,7 @@ impl Builder {
             sinks.push(Outlet::Amqp(amqp));
         }
         for own in self.sinks.drain(..) {
-            let started = (own.start)(&own.name, &self.settings);
+            let started = Batched::start(&own.name, own.sink, &self.settings);
             sinks.push(Outlet::Batched(started));
         }
         Ok(sinks)

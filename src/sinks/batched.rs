@@ -10,7 +10,7 @@
 //! One batch at a time, from one task: the order within a row is kept, and a sink that hangs holds up nobody else. A
 //! message that fails is settled as owed and has to come again; it is not kept here.
 
-use std::{collections::VecDeque, ops::Range, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{ops::Range, panic::AssertUnwindSafe, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use tokio::{
@@ -34,8 +34,8 @@ const LONGEST_REST: Duration = Duration::from_secs(86_400);
 /// What is said of a message that was not tried.
 const HELD_BACK: &str = "held back, the sink takes nothing at the moment";
 
-/// A sink behind a trait that any sink fits.
-trait Erased: Send + Sync {
+/// Any sink, whatever its type.
+pub(crate) trait Erased: Send + Sync {
     fn deliver<'a>(&'a self, batch: &'a [Message])
     -> BoxFuture<'a, Result<Vec<Verdict>, BoxError>>;
 }
@@ -77,7 +77,7 @@ impl Batched {
     /// The handle and its loop.
     pub(crate) fn new(
         name: &str,
-        sink: impl Sink,
+        sink: Box<dyn Erased>,
         settings: &Settings,
     ) -> (Self, BoxFuture<'static, ()>) {
         let shared = Arc::new(Shared {
@@ -89,7 +89,7 @@ impl Batched {
         let (queue, inbox) = mpsc::unbounded_channel();
         let stop = CancellationToken::new();
         let feeding = Feeding {
-            sink: Box::new(sink),
+            sink,
             shared: shared.clone(),
             inbox,
             timeout: settings.sink_timeout,
@@ -209,8 +209,9 @@ impl Feeding {
                 false => settle(queued.answer, Answer::owed(Pace::AtOnce, HELD_BACK)),
             }
         }
-        let mut parts: VecDeque<Range<usize>> = VecDeque::from([0..batch.messages.len()]);
-        while let Some(part) = parts.pop_front() {
+        let mut parts = Vec::new();
+        parts.push(0..batch.messages.len());
+        while let Some(part) = parts.pop() {
             let may_leave = self.until.is_none() && batch.holds(part.clone());
             if part.is_empty() || !may_leave {
                 // Dropped with the batch.
@@ -221,8 +222,8 @@ impl Feeding {
                 Err(Fault::Cut) => return,
                 Err(Fault::Failed(_)) if part.len() > 1 => {
                     let middle = part.start + part.len() / 2;
-                    parts.push_front(middle..part.end);
-                    parts.push_front(part.start..middle);
+                    parts.push(middle..part.end);
+                    parts.push(part.start..middle);
                 }
                 Err(Fault::Failed(reason)) => {
                     self.rest(&reason, None);

@@ -99,7 +99,7 @@ fn what_the_destination_had_something_against_goes_behind_all_others() {
         let due = ledger.due(now, 10, &HashSet::new(), is_behind);
         due.into_iter().map(|due| due.id).collect::<Vec<_>>()
     };
-    assert_eq!(due(false), [held.id.clone()]);
+    assert_eq!(due(false), std::slice::from_ref(&held.id));
     assert_eq!(due(true), [earlier.id, refused.id.clone()]);
     assert!(ledger.is_free(&held.id, now, false));
     assert!(

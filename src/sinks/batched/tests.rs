@@ -46,7 +46,7 @@ impl Stage {
             act,
             given: given.clone(),
         };
-        let (batched, run) = Batched::new("odd", sink, &Settings::default());
+        let (batched, run) = Batched::new("odd", Box::new(sink), &Settings::default());
         tokio::spawn(run);
         Self { batched, given }
     }
