@@ -360,8 +360,8 @@ impl Outbox {
 /// process leaves the row alone.
 pub struct Written {
     row: Row,
-    /// One for each sink.
-    claims: Vec<Claim>,
+    /// One for each sink, where nobody else in this process had it; none at all if it is not published from here.
+    claims: Vec<Option<Claim>>,
 }
 
 impl Written {

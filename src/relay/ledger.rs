@@ -159,12 +159,16 @@ impl Ledger {
         })
     }
 
-    /// Makes a row known before it is committed. Dropping the hold forgets it.
-    pub(crate) fn hold(self: &Arc<Self>, row: &Row) -> Claim {
+    /// Makes a row known before it is committed. Dropping the hold forgets it. None if it is known: someone else in this process
+    /// writes it under the same id, or has.
+    pub(crate) fn hold(self: &Arc<Self>, row: &Row) -> Option<Claim> {
         let mut state = self.state();
+        if state.known.contains_key(&row.id) {
+            return None;
+        }
         let known = Known::new(Stage::Writing, true, state.reads, row);
         state.known.insert(row.id.clone(), known);
-        self.taken(row.id.clone(), RouteSet::default(), 0)
+        Some(self.taken(row.id.clone(), RouteSet::default(), 0))
     }
 
     /// Takes a row that a sweep brought, to send it by the right to its lane; none if this process is at it

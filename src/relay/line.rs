@@ -114,15 +114,18 @@ pub(super) fn line(
 
 impl Line {
     /// Makes a row known before its commit, to each branch; see [`Ledger::hold`].
-    pub(crate) fn hold(&self, row: &Row) -> Vec<Claim> {
+    pub(crate) fn hold(&self, row: &Row) -> Vec<Option<Claim>> {
         self.ledgers().map(|ledger| ledger.hold(row)).collect()
     }
 
-    /// Publishes a row with the claims that [`hold`](Self::hold) gave.
-    pub(crate) fn publish(&self, row: Row, claims: Vec<Claim>) {
+    /// Publishes a row with the claims that [`hold`](Self::hold) gave. What someone else held is held now if it is free: he has
+    /// failed where this has committed.
+    pub(crate) fn publish(&self, row: Row, claims: Vec<Option<Claim>>) {
         let rows = repeat_n(row, self.branches.len());
         for ((branch, claim), row) in self.branches.iter().zip(claims).zip(rows) {
-            branch.publish(row, claim);
+            if let Some(claim) = claim.or_else(|| branch.ledger.hold(&row)) {
+                branch.publish(row, claim);
+            }
         }
     }
 

@@ -29,7 +29,7 @@ fn send(ledger: &Arc<Ledger>, row: &Row, sent: Sent) {
 #[test]
 fn a_row_being_written_is_nobody_elses() {
     let (ledger, row) = (Ledger::new(10), row());
-    let hold = ledger.hold(&row);
+    let hold = ledger.hold(&row).unwrap();
     assert!(!claims(&ledger, &row));
     drop(hold);
     assert_eq!(ledger.left(), Left::default());
@@ -135,7 +135,10 @@ fn routes_that_are_done_stay_done_until_the_row_is_forgotten() {
 #[tokio::test]
 async fn swept_rows_are_open_until_they_are_marked_and_own_ones_never() {
     let (ledger, own, swept) = (Ledger::new(10), row(), row());
-    ledger.hold(&own).settle(Sent::Whole, RouteSet::default());
+    ledger
+        .hold(&own)
+        .unwrap()
+        .settle(Sent::Whole, RouteSet::default());
     assert_eq!(ledger.swept(), Swept::default());
     let claim = ledger.claim(&swept, Instant::now()).unwrap();
     assert_eq!(ledger.swept().in_flight, 1);
@@ -167,10 +170,22 @@ fn what_was_left_to_others_is_not_tried_again() {
 }
 
 #[test]
+fn who_writes_under_the_id_of_another_takes_nothing_from_him() {
+    let (ledger, row) = (Ledger::new(10), row());
+    let first = ledger.hold(&row).unwrap();
+    assert!(ledger.hold(&row).is_none(), "he is writing it");
+    first.settle(Sent::Whole, RouteSet::default());
+    assert!(ledger.hold(&row).is_none(), "he has sent it");
+    assert!(ledger.is_at(&row.id));
+    drop(ledger.hold(&self::row()));
+    assert!(ledger.is_at(&row.id));
+}
+
+#[test]
 fn a_row_is_open_until_it_is_marked_or_known_unsent() {
     let (ledger, row) = (Ledger::new(10), row());
     assert!(!ledger.is_at(&row.id));
-    let claim = ledger.hold(&row);
+    let claim = ledger.hold(&row).unwrap();
     assert!(ledger.is_at(&row.id), "being written");
     claim.sending(false);
     assert!(ledger.is_at(&row.id), "being sent");
@@ -194,7 +209,7 @@ fn marks_of_some_routes_are_waited_for() {
 #[test]
 fn an_own_row_sent_by_the_right_to_its_lane_is_a_swept_one() {
     let (ledger, row) = (Ledger::new(10), row());
-    let claim = ledger.hold(&row);
+    let claim = ledger.hold(&row).unwrap();
     claim.sending(true);
     assert_eq!(ledger.swept().in_flight, 1);
     claim.settle(Sent::Whole, RouteSet::default());
