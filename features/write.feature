@@ -246,7 +246,7 @@ Feature: Write
 
     Scenario: Services that start at once agree on the collection
       When 8 services start at once
-      Then the outbox collection has its three indexes
+      Then the outbox collection has its two indexes
       And 8 pots are created, one by each service
       And "created" arrives at least once for each of the 8 pots
 

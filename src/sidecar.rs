@@ -268,7 +268,7 @@ impl Sidecar {
         }
         let store = Store::new(&self.database, &component.rows());
         if self.settings.ensure {
-            store.ensure(self.settings.retention).await?;
+            store.ensure(self.settings.retention, false).await?;
         }
         let had = Rights::ask(&self.database).await?;
         may(

@@ -162,7 +162,10 @@ impl Builder {
 
     async fn relayed(&self, routes: &Arc<Routes>, sinks: Vec<Outlet>) -> Result<Mode> {
         if self.settings.ensure {
-            self.store().ensure(self.settings.retention).await?;
+            let is_shared = sinks.len() > 1;
+            self.store()
+                .ensure(self.settings.retention, is_shared)
+                .await?;
         }
         if self.settings.defer {
             tracing::info!(

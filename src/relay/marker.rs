@@ -88,7 +88,7 @@ impl Marker {
     /// Marks the whole batch, for as long as it takes: a failed marking keeps its ids.
     async fn once(&self, batch: &mut Vec<Mark>) {
         let mut refused = HashSet::new();
-        for (done, ids) in groups(batch) {
+        for (done, ids) in self.groups(batch) {
             refused.extend(self.mark(&ids, done).await);
         }
         for (number, branch) in self.branches.iter().enumerate() {
@@ -97,6 +97,20 @@ impl Marker {
         for mark in batch.drain(..).filter(|mark| mark.is_last) {
             mark.tally.inspect(Tally::marked);
         }
+    }
+
+    /// The rows by what of them is done, by all branches together: one update for those that are alike.
+    fn groups(&self, batch: &[Mark]) -> HashMap<RouteSet, Vec<RowId>> {
+        let mut groups: HashMap<RouteSet, Vec<RowId>> = HashMap::new();
+        let mut add = |id: &RowId, done| groups.entry(done).or_default().push(id.clone());
+        match self.branches.len() {
+            // In the order in which they were read, which is the server's.
+            1 => batch.iter().for_each(|mark| add(&mark.id, mark.done)),
+            _ => joined(batch)
+                .into_iter()
+                .for_each(|(id, done)| add(id, done)),
+        }
+        groups
     }
 
     /// Marks these rows. Where the server refuses for good, the batch is halved until the row it refuses is
@@ -142,18 +156,14 @@ impl Marker {
     }
 }
 
-/// The rows by what of them is done, by all branches together: one update for those that are alike.
-fn groups(batch: &[Mark]) -> HashMap<RouteSet, Vec<RowId>> {
+/// What of each row is done, whoever did it.
+fn joined(batch: &[Mark]) -> HashMap<&RowId, RouteSet> {
     let mut rows: HashMap<&RowId, RouteSet> = HashMap::with_capacity(batch.len());
     for mark in batch {
         let done = rows.entry(&mark.id).or_default();
         *done = done.union(mark.done);
     }
-    let mut groups: HashMap<RouteSet, Vec<RowId>> = HashMap::new();
-    for (id, done) in rows {
-        groups.entry(done).or_default().push(id.clone());
-    }
-    groups
+    rows
 }
 
 impl Booked {

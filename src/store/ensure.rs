@@ -30,7 +30,7 @@ const RETENTION: &str = "publishedAt_1";
 pub async fn init(database: &Database, collection: &str, retention: Duration) -> Result<()> {
     let store = Store::new(database, collection);
     let done = async {
-        store.create(retention).await?;
+        store.create(retention, &[due_index()]).await?;
         store.validate().await
     };
     done.await
@@ -42,9 +42,14 @@ impl Store {
     /// Losing a race to another process is no error; not being allowed to is reported, with what an
     /// administrator has to run, and is no error either.
     ///
-    /// `retention` zero: no TTL index at all, since the server reads zero as "at once".
-    pub(crate) async fn ensure(&self, retention: Duration) -> Result<()> {
-        match self.create(retention).await {
+    /// `retention` zero: no TTL index at all, since the server reads zero as "at once". Where several sinks share the rows, an
+    /// index more, which costs each mark a little.
+    pub(crate) async fn ensure(&self, retention: Duration, is_shared: bool) -> Result<()> {
+        let indexes = match is_shared {
+            true => vec![due_index(), owed_index()],
+            false => vec![due_index()],
+        };
+        match self.create(retention, &indexes).await {
             Ok(()) => Ok(()),
             Err(error) if code(&error) == Some(UNAUTHORIZED) => {
                 tracing::warn!(
@@ -64,22 +69,19 @@ impl Store {
     }
 
     /// Creating an index creates its collection; where all is there, one request finds that out.
-    async fn create(&self, retention: Duration) -> Result<(), DriverError> {
+    async fn create(&self, retention: Duration, read_by: &[IndexModel]) -> Result<(), DriverError> {
+        let read_by = read_by.iter().cloned();
         if retention.is_zero() {
-            self.rows
-                .create_indexes([due_index(), owed_index()])
-                .await?;
+            self.rows.create_indexes(read_by).await?;
             // By its keys, whatever name it was given.
             let command = doc! { "dropIndexes": self.rows.name(), "index": { "publishedAt": 1 } };
             let dropped = self.database.run_command(command).await;
             return tolerate(dropped, &[INDEX_NOT_FOUND, NAMESPACE_NOT_FOUND]);
         }
-        let all = [due_index(), owed_index(), retention_index(retention)];
+        let all = read_by.clone().chain([retention_index(retention)]);
         match self.rows.create_indexes(all).await {
             Err(error) if code(&error) == Some(INDEX_OPTIONS_CONFLICT) => {
-                self.rows
-                    .create_indexes([due_index(), owed_index()])
-                    .await?;
+                self.rows.create_indexes(read_by).await?;
                 self.retain(retention).await
             }
             created => created.map(|_| ()),
@@ -121,8 +123,9 @@ pub(super) fn due_keys() -> Document {
 }
 
 /// What is read by of the rows of which some routes are done: those that owe a certain one, and no others. A key for each
-/// route that is owed; none for a row of which nothing is done, as nearly all are.
-pub(super) fn owed_index() -> IndexModel {
+/// route that is owed; none for a row of which nothing is done, as nearly all are. Made only where several sinks share the
+/// rows: to look whether a row belongs into it costs each mark a few microseconds.
+fn owed_index() -> IndexModel {
     let options = IndexOptions::builder()
         .name(OWED.to_owned())
         .partial_filter_expression(doc! { "published": false, "partial": true })

@@ -18,10 +18,6 @@ pub(crate) enum Lack {
     Due,
     /// There is one on the same fields, which covers other rows.
     DueDiffers,
-    /// The index that is read by of what some sinks have and others do not.
-    Owed,
-    /// There is one on the same fields, which covers other rows.
-    OwedDiffers,
     /// The index that reaps.
     Retention(Duration),
     /// It reaps after another time, or not at all.
@@ -46,13 +42,6 @@ impl fmt::Display for Lack {
             ),
             Self::DueDiffers => f.write_str(
                 "the index { lane: 1, partial: 1, pending: 1 } is not the one on published: false alone",
-            ),
-            Self::Owed => f.write_str(
-                "the index { outstanding: 1, lane: 1, pending: 1 } on partial: true is missing, so what one sink is \
-                 owed is read for each other, too",
-            ),
-            Self::OwedDiffers => f.write_str(
-                "the index { outstanding: 1, lane: 1, pending: 1 } is not the one on published: false and partial: true",
             ),
             Self::Retention(_) => f.write_str(
                 "the TTL index { publishedAt: 1 } is missing, so published rows stay for ever",
@@ -88,12 +77,6 @@ impl Lack {
             Self::DueDiffers => {
                 "fail: drop the index { lane: 1, partial: 1, pending: 1 } first".into()
             }
-            Self::Owed => {
-                "create the index { outstanding: 1, lane: 1, pending: 1 } on partial: true".into()
-            }
-            Self::OwedDiffers => {
-                "fail: drop the index { outstanding: 1, lane: 1, pending: 1 } first".into()
-            }
             Self::Retention(span) => {
                 format!(
                     "create the TTL index {{ publishedAt: 1 }} of {} s",
@@ -118,9 +101,6 @@ impl Lack {
         match self {
             Self::DueDiffers => format!(
                 "run db.{collection}.dropIndex({{ lane: 1, partial: 1, pending: 1 }}), then: {init}"
-            ),
-            Self::OwedDiffers => format!(
-                "run db.{collection}.dropIndex({{ outstanding: 1, lane: 1, pending: 1 }}), then: {init}"
             ),
             _ => format!("run: {init}"),
         }
@@ -174,28 +154,21 @@ fn differences(
         Some(found) if *found != wanted => Some(Lack::ValidatorDiffers),
         Some(_) => None,
     };
-    let due = lack(indexes, &ensure::due_index(), Lack::Due, Lack::DueDiffers);
-    let owed = lack(
-        indexes,
-        &ensure::owed_index(),
-        Lack::Owed,
-        Lack::OwedDiffers,
-    );
-    [due, owed, expiry(indexes, retention), validator]
+    [due(indexes), expiry(indexes, retention), validator]
         .into_iter()
         .flatten()
         .collect()
 }
 
-/// What is to be said of an index that covers only some of the rows.
-fn lack(indexes: &[IndexModel], wanted: &IndexModel, missing: Lack, differs: Lack) -> Option<Lack> {
+fn due(indexes: &[IndexModel]) -> Option<Lack> {
+    let wanted = ensure::due_index();
     let partial = |index: &IndexModel| index.options.as_ref()?.partial_filter_expression.clone();
     match indexes
         .iter()
         .find(|index| same_keys(&index.keys, &wanted.keys))
     {
-        None => Some(missing),
-        Some(found) if partial(found) != partial(wanted) => Some(differs),
+        None => Some(Lack::Due),
+        Some(found) if partial(found) != partial(&wanted) => Some(Lack::DueDiffers),
         Some(_) => None,
     }
 }
@@ -243,29 +216,23 @@ mod tests {
 
     #[test]
     fn what_init_makes_lacks_nothing() {
-        let (due, owed) = (ensure::due_index(), ensure::owed_index());
-        let indexes = [due.clone(), owed.clone(), ensure::retention_index(DAY)];
+        let indexes = [ensure::due_index(), ensure::retention_index(DAY)];
         let validator = ensure::validator();
         assert_eq!(differences(&indexes, Some(&validator), DAY), []);
-        let kept = [due, owed];
+        let kept = [ensure::due_index()];
         assert_eq!(differences(&kept, Some(&validator), Duration::ZERO), []);
     }
 
     #[test]
     fn each_difference_is_told() {
         let validator = ensure::validator();
-        let plain = |keys| IndexModel::builder().keys(keys).build();
-        let indexes = [
-            plain(ensure::due_keys()),
-            plain(ensure::owed_keys()),
-            ensure::retention_index(DAY),
-        ];
+        let plain = IndexModel::builder().keys(ensure::due_keys()).build();
+        let indexes = [plain, ensure::retention_index(DAY)];
         let hour = Duration::from_secs(3600);
         assert_eq!(
             differences(&indexes, Some(&bson::doc! {}), hour),
             [
                 Lack::DueDiffers,
-                Lack::OwedDiffers,
                 Lack::RetentionDiffers {
                     found: Some(DAY),
                     wanted: hour
@@ -275,16 +242,11 @@ mod tests {
         );
         assert_eq!(
             differences(&[], Some(&validator), DAY),
-            [Lack::Due, Lack::Owed, Lack::Retention(DAY)]
+            [Lack::Due, Lack::Retention(DAY)]
         );
         assert_eq!(
-            differences(&indexes[2..], None, Duration::ZERO),
-            [
-                Lack::Due,
-                Lack::Owed,
-                Lack::RetentionUnwanted,
-                Lack::Validator
-            ]
+            differences(&indexes[1..], None, Duration::ZERO),
+            [Lack::Due, Lack::RetentionUnwanted, Lack::Validator]
         );
     }
 }

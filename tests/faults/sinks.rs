@@ -6,7 +6,7 @@ use std::{
 };
 
 use bson::{Document, doc};
-use toa_outbox::{BoxError, Message, Outbox, Sink, Verdict};
+use toa_outbox::{BoxError, Builder, Message, Outbox, Sink, Verdict};
 use tokio::sync::Notify;
 
 use crate::rig::{PATIENCE, Rig, soak};
@@ -49,8 +49,10 @@ async fn told(notify: &Notify) {
 #[tokio::test]
 async fn what_a_sink_that_is_away_is_owed_is_read_for_no_other() {
     let rig = Rig::shared().await;
+    let asked = Arc::new(Notify::new());
+    let away = |builder: Builder| builder.sink("away", ["*"], Away(asked.clone()));
     // Makes the indexes.
-    rig.open().await.shutdown().await;
+    rig.quiet(away).await.shutdown().await;
     let owed = if soak() { 1_000_000 } else { 20_000 };
     // As they are when the others have them.
     rig.seed(owed, |row, _| {
@@ -58,9 +60,7 @@ async fn what_a_sink_that_is_away_is_owed_is_read_for_no_other() {
         row.insert("outstanding", ["away/created"]);
     })
     .await;
-    let asked = Arc::new(Notify::new());
-    let away = Away(asked.clone());
-    let pots = rig.quiet(|builder| builder.sink("away", ["*"], away)).await;
+    let pots = rig.quiet(away).await;
     told(&asked).await;
     // Waits for the end of the cycle that it was asked in.
     pots.pass().await.unwrap();

@@ -248,7 +248,7 @@ async fn first_transactions_on_an_empty_database_race_with_the_relay_that_create
     rig.settled().await;
     assert_eq!(rig.count(doc! {}).await, 20);
     let indexes = rig.rows().list_index_names().await.unwrap();
-    assert_eq!(indexes.len(), 4, "with that of _id: {indexes:?}");
+    assert_eq!(indexes.len(), 3, "with that of _id: {indexes:?}");
     for outbox in outboxes {
         outbox.unwrap().shutdown().await;
     }

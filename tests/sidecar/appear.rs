@@ -81,7 +81,7 @@ async fn one_that_is_dropped_and_made_again_is_prepared_again() {
     eventually(PATIENCE, "it has its indexes", async || {
         let indexes = town.rows().list_indexes().await.unwrap();
         let indexes: Vec<_> = indexes.try_collect().await.unwrap();
-        indexes.len() == 4
+        indexes.len() == 3
     })
     .await;
     assert!(sidecar.stop().await.success());
