@@ -50,10 +50,14 @@ impl Rendering {
     /// The message of this route for `row`, to leave within `term`.
     pub(crate) fn message(&self, row: &Row, body: Vec<u8>, term: &Term) -> Message {
         let made = row.id.time().unwrap_or(row.pending);
-        let entity = row.event.state.get("_id");
+        let entity = match &*self.sink {
+            // An AMQP message has no place for it.
+            AMQP => None,
+            _ => row.event.state.get("_id").cloned(),
+        };
         Message {
             row: row.id.to_string(),
-            entity: entity.cloned().unwrap_or(Bson::Null),
+            entity: entity.unwrap_or(Bson::Null),
             time: u64::try_from(made / 1000).ok(),
             body,
             route: self.route.clone(),

@@ -109,6 +109,7 @@ impl Pulse {
         std::thread::spawn(move || {
             while let Some(seen) = seen.upgrade() {
                 let begun = Instant::now();
+                // How late a timer is: time is the subject, here and below.
                 std::thread::sleep(BEAT);
                 seen.fetch_max(late(begun), Relaxed);
             }
