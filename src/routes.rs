@@ -61,6 +61,8 @@ impl Rendering {
             time: u64::try_from(made / 1000).ok(),
             body,
             route: self.route.clone(),
+            attempt: 1,
+            is_replay: false,
             term: term.clone(),
         }
     }

@@ -91,6 +91,28 @@ pub enum Verdict {
         /// When the destination wants to be asked again, at the earliest; none: when it usually is.
         after: Option<Duration>,
     },
+    /// The destination asks for nothing more, until an operator resumes the sink.
+    Paused {
+        /// Why, in one line.
+        reason: String,
+        /// By which it is resumed, 1 to 128 letters, digits or `_ -`; none, or another: one is made up.
+        circuit: Option<String>,
+        /// When the destination thinks that it may be resumed; for the operator, nothing waits for it.
+        after: Option<Duration>,
+    },
+}
+
+/// The error of a [delivery](Sink::deliver) that nobody received: the destination was not there. No message is to blame, so
+/// none is tried alone, and no attempt is counted.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct Unreachable(String);
+
+impl Unreachable {
+    /// Why, in one line.
+    pub fn new(reason: impl Into<String>) -> Self {
+        Self(reason.into())
+    }
 }
 
 /// What a label makes of an event for one sink. Its identity is [`row`](Self::row) and [`label`](Self::label) together.
@@ -101,6 +123,10 @@ pub struct Message {
     pub(crate) time: Option<u64>,
     pub(crate) body: Vec<u8>,
     pub(crate) route: Arc<Route>,
+    /// Which attempt this is, the first is 1.
+    pub(crate) attempt: u32,
+    /// Whether someone asked for it to be sent again.
+    pub(crate) is_replay: bool,
     /// Within which it may be handed over. To be asked right before, whatever was waited for until then.
     pub(crate) term: Term,
 }
@@ -134,6 +160,17 @@ impl Message {
     /// The payload, encoded.
     pub fn body(&self) -> &[u8] {
         &self.body
+    }
+
+    /// Which attempt to deliver it this is, as far as this is remembered: the first is 1. Counted are those that failed for the message
+    /// alone.
+    pub fn attempt(&self) -> u32 {
+        self.attempt
+    }
+
+    /// Whether an operator asked for it to be sent again after it was given up.
+    pub fn is_replay(&self) -> bool {
+        self.is_replay
     }
 
     /// How it is encoded, exactly: `application/json`, `application/msgpack` or `application/bson`.

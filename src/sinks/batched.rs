@@ -19,7 +19,7 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Answer, Cap, Message, Pace, Sink, Verdict};
+use super::{Answer, Cap, Message, Pace, Sink, Unreachable, Verdict};
 use crate::{clock::at, config::Settings, label::BoxError, report::Reports};
 
 /// The most messages of one batch.
@@ -181,6 +181,8 @@ struct Feeding {
 enum Fault {
     /// The sink, or one of the messages.
     Failed(String),
+    /// Nobody, the destination was not there.
+    Unreachable(String),
     /// Nobody: it was told to end.
     Cut,
 }
@@ -220,6 +222,7 @@ impl Feeding {
             match self.deliver(&batch, part.clone()).await {
                 Ok(verdicts) => self.take(&mut batch, part, verdicts),
                 Err(Fault::Cut) => return,
+                Err(Fault::Unreachable(reason)) => return self.rest(&reason, None),
                 Err(Fault::Failed(_)) if part.len() > 1 => {
                     let middle = part.start + part.len() / 2;
                     parts.push(middle..part.end);
@@ -244,6 +247,9 @@ impl Feeding {
         };
         let verdicts = match delivered {
             Ok(Ok(Ok(verdicts))) => verdicts,
+            Ok(Ok(Err(error))) if error.is::<Unreachable>() => {
+                return Err(Fault::Unreachable(error.to_string()));
+            }
             Ok(Ok(Err(error))) => return Err(Fault::Failed(error.to_string())),
             Ok(Err(_)) => return Err(Fault::Failed("it panicked".into())),
             Err(_) => {
@@ -274,7 +280,7 @@ impl Feeding {
                     Answer::Taken
                 }
                 Verdict::Rejected(reason) => Answer::owed(Pace::Growing, reason),
-                Verdict::Retry { reason, after } => {
+                Verdict::Retry { reason, after } | Verdict::Paused { reason, after, .. } => {
                     self.rest(&reason, after);
                     Answer::owed(Pace::NextCycle, reason)
                 }

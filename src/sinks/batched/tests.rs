@@ -76,6 +76,8 @@ fn message(number: usize) -> Message {
         time: None,
         body: Vec::new(),
         route: Arc::new(route),
+        attempt: 1,
+        is_replay: false,
         term: Term::Endless,
     }
 }

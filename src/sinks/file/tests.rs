@@ -21,6 +21,8 @@ fn message(row: &str, body: &[u8], content_type: &'static str) -> Message {
         time: Some(1_767_323_045),
         body: body.to_vec(),
         route: Arc::new(route),
+        attempt: 1,
+        is_replay: false,
         term: Term::Endless,
     }
 }
