@@ -205,6 +205,23 @@ impl Error {
         }
     }
 
+    /// Whether what was to be inserted is there already.
+    pub(crate) fn is_duplicate(&self) -> bool {
+        use mongodb::error::{ErrorKind::Write, WriteFailure::WriteError};
+        let Self::Store { source, .. } = self else {
+            return false;
+        };
+        match &*source.kind {
+            Write(WriteError(error)) => error.code == DUPLICATE_KEY,
+            _ => code(source) == Some(DUPLICATE_KEY),
+        }
+    }
+
+    /// Whether the user may not do it.
+    pub(crate) fn is_unauthorized(&self) -> bool {
+        matches!(self, Self::Store { source, .. } if code(source) == Some(UNAUTHORIZED))
+    }
+
     /// Whether the driver says that the whole transaction may be run again.
     pub(crate) fn is_transient(&self) -> bool {
         use mongodb::error::TRANSIENT_TRANSACTION_ERROR as LABEL;
@@ -226,6 +243,9 @@ pub(crate) const UNAUTHORIZED: i32 = 13;
 
 /// The server's code for a collection that is not there.
 pub(crate) const NAMESPACE_NOT_FOUND: i32 = 26;
+
+/// The server's code for a key that is there already.
+pub(crate) const DUPLICATE_KEY: i32 = 11000;
 
 /// The server's code for a question that took longer than it was given.
 pub(crate) const TOO_LONG: i32 = 50;

@@ -37,7 +37,7 @@
 //! | [`Row`], [`Event`], [`Entry`] | what is stored |
 //! | [`Slot`], [`LANES`] | which rows a replica pumps |
 //! | [`Amqp`] | the connection to the broker |
-//! | [`Sink`], [`Message`], [`Verdict`], [`Unreachable`] | destinations of the application's own |
+//! | [`Sink`], [`Message`], [`Verdict`], [`Unreachable`], [`Policy`], [`SinkOptions`] | destinations of the application's own |
 //! | [`JsonLines`] | one of them: a file |
 
 #![forbid(unsafe_code)]
@@ -79,7 +79,9 @@ pub use lane::{LANES, NotASlot, Slot};
 pub use outbox::{Builder, Entry, Heard, Live, Outbox, Subscription, Transaction, Written};
 pub use relay::{ledger::Left, pump::Pass};
 pub use row::{Event, Row, RowId};
-pub use sinks::{Message, Sink, Unreachable, Verdict, amqp::Amqp, file::JsonLines};
+pub use sinks::{
+    Message, Policy, Sink, SinkOptions, Unreachable, Verdict, amqp::Amqp, file::JsonLines,
+};
 pub use store::init;
 
 /// The examples of the README compile.

@@ -48,6 +48,8 @@ struct Handles {
     commit_to_confirm: Histogram,
     unassigned: Counter,
     lanes: Gauge,
+    retried: Counter,
+    died: Counter,
 }
 
 struct OfLabel {
@@ -80,6 +82,8 @@ impl Meters {
             commit_to_confirm: histogram!(COMMIT_TO_CONFIRM, &of),
             unassigned: counter!(UNASSIGNED, &of),
             lanes: gauge!(LANES, &of),
+            retried: counter!(RETRIED, &of),
+            died: counter!(DIED, &of),
         }))
     }
 
@@ -139,6 +143,16 @@ impl Meters {
     /// go; worry where every replica of a component counts them for more than a minute: then nobody pumps.
     pub(crate) fn unassigned(&self) {
         self.0.unassigned.increment(1);
+    }
+
+    /// A message that failed for itself is tried again. Worry when it is a good part of what is published for long.
+    pub(crate) fn retried(&self) {
+        self.0.retried.increment(1);
+    }
+
+    /// A message was given up, and is kept as a dead delivery. Worry about any.
+    pub(crate) fn died(&self) {
+        self.0.died.increment(1);
     }
 
     /// How many lanes this replica owns. Worry when the sum over all replicas is not 128 for more than a minute.
@@ -225,6 +239,8 @@ const PUBLISH: &str = "toa_outbox_publish_latency_seconds";
 const COMMIT_TO_CONFIRM: &str = "toa_outbox_commit_to_confirm_seconds";
 const UNASSIGNED: &str = "toa_outbox_unassigned_cycles_total";
 const LANES: &str = "toa_outbox_owned_lanes";
+const RETRIED: &str = "toa_outbox_retried_total";
+const DIED: &str = "toa_outbox_dead_total";
 const MEMBERS: &str = "toa_outbox_members";
 const TAILED: &str = "toa_outbox_tail_rows_total";
 const REOPENED: &str = "toa_outbox_tail_reopenings_total";

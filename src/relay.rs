@@ -31,8 +31,11 @@ pub(crate) mod ledger;
 mod lifetime;
 pub(crate) mod line;
 mod marker;
+mod owed;
 mod publisher;
 pub(crate) mod pump;
+mod registrar;
+mod retries;
 pub(crate) mod tail;
 
 use std::{sync::Arc, time::Duration};
@@ -42,6 +45,7 @@ use mongodb::Database;
 use tokio::{
     sync::{Mutex, Notify, OnceCell, mpsc, watch},
     task::{JoinHandle, JoinSet},
+    time::Instant,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -51,9 +55,12 @@ use crate::{
     metrics::BacklogMeters,
     report::Reports,
     routes::Routes,
-    sinks::{Batched, Erased, Outlet, amqp::Amqp},
+    sinks::{Batched, Erased, Outlet, Terms, amqp::Amqp},
     slots::{Desk, Seat},
-    store::Store,
+    store::{
+        Store,
+        registry::{Known, Registry},
+    },
 };
 use backlog::Watch;
 use fitness::Fitness;
@@ -61,6 +68,7 @@ use handover::Handover;
 use ledger::Left;
 use lifetime::Lifetime;
 use line::{Line, Lines};
+use registrar::Registrar;
 use tail::Tail;
 
 /// How long nothing may be marked before the lanes are left to others: a few cycles, and longer than an election.
@@ -106,8 +114,13 @@ impl Amqp {
 
 impl Batched {
     /// Feeds a sink of the application's own, in the background and for as long as a handle exists.
-    pub(crate) fn start(name: &str, sink: Box<dyn Erased>, settings: &Settings) -> Self {
-        let (batched, run) = Self::new(name, sink, settings);
+    pub(crate) fn start(
+        name: &str,
+        sink: Box<dyn Erased>,
+        terms: Terms,
+        settings: &Settings,
+    ) -> Self {
+        let (batched, run) = Self::new(name, sink, terms, settings);
         tokio::spawn(run);
         batched
     }
@@ -115,7 +128,12 @@ impl Batched {
 
 impl Relay {
     /// Keeps the seat from now on; nothing is pumped before a component is [taken up](Self::take_up).
-    pub(crate) fn start(settings: &Settings, seat: Seat, sinks: Vec<Outlet>) -> Self {
+    pub(crate) fn start(
+        settings: &Settings,
+        seat: Seat,
+        sinks: Vec<Outlet>,
+        registry: Registry,
+    ) -> Self {
         let sinks: Arc<[Outlet]> = sinks.into();
         let lines = Lines::default();
         let (stop, over) = (CancellationToken::new(), CancellationToken::new());
@@ -135,8 +153,18 @@ impl Relay {
             hurry,
             over: over.clone(),
         };
+        let registrar = Registrar {
+            registry,
+            lines: lines.clone(),
+            sinks: sinks.clone(),
+            interval: settings.interval,
+            assigned: seat.desk.assigned(),
+            reports: Reports::default(),
+            renewed: Instant::now(),
+        };
         let mut work = JoinSet::new();
         work.spawn(fitness.run(stop.clone()));
+        work.spawn(registrar.run(stop.clone()));
         let mut place = JoinSet::new();
         place.spawn(seat.keeping);
         place.spawn(handover.run());
@@ -166,8 +194,13 @@ impl Relay {
         }
     }
 
-    /// Starts the loops of these components, each in the share of the lanes it gets.
-    pub(crate) async fn take_up(&self, components: Vec<(Store, Arc<Routes>)>) -> Vec<Arc<Line>> {
+    /// Starts the loops of these components, each in the share of the lanes it gets. What is `known` to be registered is
+    /// owed from the beginning.
+    pub(crate) async fn take_up(
+        &self,
+        components: Vec<(Store, Arc<Routes>)>,
+        known: &Known,
+    ) -> Vec<Arc<Line>> {
         let named = components
             .iter()
             .map(|(store, routes)| (store.collection(), &**routes));
@@ -181,6 +214,7 @@ impl Relay {
                 routes,
                 share,
                 sinks: &self.sinks,
+                known,
                 is_hurried: self.is_hurried.clone(),
                 lines: total,
             };

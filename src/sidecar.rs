@@ -28,6 +28,7 @@ use crate::{
         Found, Store,
         feed::{Collections, Feed, Scope},
         found,
+        registry::{Known, Registry},
         rights::{NAMELESS, Right, Rights},
         server::Hello,
     },
@@ -78,11 +79,12 @@ impl Sidecar {
         let all = declared.is_empty();
         check(database, &settings, all).await?;
         let seat = Seat::of_database(&settings, seats);
+        let registry = Registry::new(database);
         let sidecar = Self {
             database: database.clone(),
             all,
             is_watched,
-            relay: Relay::start(&settings, seat, vec![Outlet::Amqp(sink.clone())]),
+            relay: Relay::start(&settings, seat, vec![Outlet::Amqp(sink.clone())], registry),
             unknown: Arc::default(),
             settled: Mutex::default(),
             settings,
@@ -169,7 +171,7 @@ impl Sidecar {
         let found = found(&self.database).await?;
         if found.is_empty() {
             tracing::info!("there is no outbox collection yet; they are followed as they appear");
-            self.relay.take_up(Vec::new()).await;
+            self.relay.take_up(Vec::new(), &Known::default()).await;
         }
         for problem in self.take_up(found).await {
             tracing::error!("{problem}");
@@ -179,11 +181,12 @@ impl Sidecar {
 
     /// Follows what was declared, all of it or nothing.
     async fn follow(&self, declared: Vec<Component>) -> Result<()> {
+        let known = Registry::new(&self.database).look_if_allowed().await?;
         let mut prepared = Vec::new();
         for component in &declared {
             prepared.extend(self.prepare(component).await?);
         }
-        self.start(prepared).await;
+        self.start(prepared, &known).await;
         Ok(())
     }
 
@@ -191,7 +194,17 @@ impl Sidecar {
     /// tried again by the next call, and keeps no other from it.
     async fn take_up(&self, found: Vec<Found>) -> Vec<String> {
         let (mut problems, mut prepared) = (Vec::new(), Vec::new());
-        let new = found.into_iter().filter(|found| self.is_new(found));
+        let new: Vec<_> = found
+            .into_iter()
+            .filter(|found| self.is_new(found))
+            .collect();
+        if new.is_empty() {
+            return problems;
+        }
+        let known = match Registry::new(&self.database).look_if_allowed().await {
+            Ok(known) => known,
+            Err(error) => return vec![error.to_string()],
+        };
         let prepare = |found: Found| async move {
             let outcome = self.prepare(&found.component).await;
             (found, outcome)
@@ -213,7 +226,7 @@ impl Sidecar {
                 )),
             }
         }
-        self.start(prepared).await;
+        self.start(prepared, &known).await;
         problems
     }
 
@@ -221,7 +234,7 @@ impl Sidecar {
         self.settled().get(&found.component.rows()) != Some(&found.uuid)
     }
 
-    async fn start(&self, prepared: Vec<(Store, Arc<Routes>)>) {
+    async fn start(&self, prepared: Vec<(Store, Arc<Routes>)>, known: &Known) {
         if prepared.is_empty() {
             return;
         }
@@ -232,7 +245,7 @@ impl Sidecar {
         let (count, names) = (names.len(), names.join(" "));
         tracing::info!(count, "follows outbox collections: {names}");
         self.compare(&prepared);
-        let lines = self.relay.take_up(prepared).await;
+        let lines = self.relay.take_up(prepared, known).await;
         if self.is_watched {
             lines.iter().for_each(|line| self.relay.watch(line));
         }

@@ -11,7 +11,9 @@ pub(crate) mod amqp;
 mod batched;
 mod cap;
 pub(crate) mod file;
+mod halt;
 mod outlet;
+mod policy;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
@@ -23,10 +25,32 @@ pub(crate) use {
     batched::{Batched, Erased},
     cap::Cap,
     outlet::Outlet,
+    policy::Next,
 };
+
+pub use policy::{Policy, SinkOptions};
 
 /// The name of the broker among the sinks.
 pub(crate) const AMQP: &str = "amqp";
+
+/// How a sink of the application's own is registered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It stays owed until it is removed.
+    #[default]
+    Sink,
+    /// A handler in the service: what it is owed is abandoned when nobody has had it for the grace.
+    Consumer,
+}
+
+/// What a sink of the application's own is given, and what becomes of what it does not take.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Terms {
+    pub(crate) policy: Policy,
+    pub(crate) kind: Kind,
+    /// It is not given what was made before, in milliseconds since the epoch.
+    pub(crate) from: Option<i64>,
+}
 
 /// A destination of the application's own.
 ///
@@ -208,6 +232,16 @@ pub(crate) enum Answer {
         /// When to try again.
         pace: Pace,
     },
+    /// The message failed alone, for itself.
+    Failed {
+        /// Why, in one line.
+        reason: String,
+    },
+    /// The destination will never take it.
+    Rejected {
+        /// Why, in one line.
+        reason: String,
+    },
 }
 
 /// When a message that was not taken is tried again, the most hurried first.
@@ -222,6 +256,16 @@ pub(crate) enum Pace {
 }
 
 impl Answer {
+    /// Why it is still owed and when it is tried again by who counts nothing; none if it is not.
+    pub(crate) fn into_owed(self) -> Option<(String, Pace)> {
+        match self {
+            Self::Taken => None,
+            Self::Owed { reason, pace } => Some((reason, pace)),
+            Self::Failed { reason } => Some((reason, Pace::NextCycle)),
+            Self::Rejected { reason } => Some((reason, Pace::Growing)),
+        }
+    }
+
     pub(crate) fn owed(pace: Pace, reason: impl Into<String>) -> Self {
         Self::Owed {
             reason: reason.into(),

@@ -1,6 +1,7 @@
 //! Every query on the outbox collection. Only this file and its parts know how a row is spelled.
 
 mod codec;
+pub(crate) mod deliveries;
 #[cfg(feature = "sidecar")]
 mod discover;
 mod ensure;
@@ -8,6 +9,7 @@ pub(crate) mod feed;
 #[cfg(feature = "sidecar")]
 pub(crate) mod inspect;
 pub(crate) mod marking;
+pub(crate) mod registry;
 #[cfg(feature = "sidecar")]
 pub(crate) mod rights;
 pub(crate) mod server;
@@ -53,6 +55,33 @@ pub(crate) enum Which<'a> {
     Whole,
     /// Those of which something is done, and one of these routes is not.
     Owing(&'a [&'a str]),
+}
+
+/// What is known of some rows.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Marking<'a> {
+    /// Routes that are owed no more.
+    pub(crate) done: &'a [&'a str],
+    /// Routes that are tried again at times of their own.
+    pub(crate) later: &'a [&'a str],
+    /// What a row owes that does not say.
+    pub(crate) all: &'a [&'a str],
+}
+
+impl Marking<'_> {
+    /// What is still owed.
+    fn rest(&self) -> Document {
+        let owed = doc! { "$ifNull": ["$outstanding", self.all] };
+        let gone = [self.done, self.later].concat();
+        let rest = doc! { "$setDifference": [owed.clone(), gone] };
+        if self.later.is_empty() {
+            return rest;
+        }
+        let later = doc! { "$setIntersection": [owed, self.later] };
+        let spelled = doc! { "$concat": [deliveries::RETRYING, "$$this"] };
+        let later = doc! { "$map": { "input": later, "in": spelled } };
+        doc! { "$setUnion": [rest, later] }
+    }
 }
 
 /// The outbox collection of one component.
@@ -190,21 +219,20 @@ impl Store {
         self.within("reading what is due", found).await
     }
 
-    /// Takes the routes `done` off what the rows of `ids` still owe, of `all` where a row does not say,
-    /// and publishes the rows of which nothing is left. Majority; safe to repeat. How many rows it changed.
+    /// Takes what is `marking.done` off what the rows of `ids` still owe, of `marking.all` where a row does not say, and publishes the
+    /// rows of which nothing is left. Majority; safe to repeat. How many rows it changed.
     ///
     /// One pipeline, so that two markers that finish different routes of one row cannot undo each
     /// other; a row that is published already is left as it is.
-    pub(crate) async fn mark(&self, ids: &[RowId], done: &[&str], all: &[&str]) -> Result<u64> {
+    pub(crate) async fn mark(&self, ids: &[RowId], marking: &Marking<'_>) -> Result<u64> {
         let ids: Vec<Bson> = ids.iter().map(codec::id).collect();
         let nothing_left = doc! { "$eq": ["$outstanding", []] };
-        let rest = doc! { "$setDifference": [{ "$ifNull": ["$outstanding", all] }, done] };
         let marked = self
             .rows
             .update_many(
                 doc! { "_id": { "$in": ids }, "published": false },
                 vec![
-                    doc! { "$set": { "outstanding": rest } },
+                    doc! { "$set": { "outstanding": marking.rest() } },
                     doc! { "$set": {
                         "published": nothing_left.clone(),
                         "publishedAt": { "$cond": [nothing_left.clone(), "$$NOW", "$$REMOVE"] },
@@ -218,6 +246,12 @@ impl Store {
             .into_future();
         let marked = self.within("marking rows published", marked).await?;
         Ok(marked.modified_count)
+    }
+
+    /// The row of this id as it stands.
+    async fn copy(&self, id: &RowId) -> Result<Option<Document>> {
+        let found = self.rows.find_one(doc! { "_id": codec::id(id) });
+        self.within("copying a row", found.into_future()).await
     }
 
     /// Makes unpublished rows of `ids` due at once, for whoever pumps their lanes now. Majority.
@@ -245,13 +279,22 @@ impl Store {
         attempted: &'static str,
         request: impl Future<Output = Result<T, mongodb::error::Error>>,
     ) -> Result<T> {
-        let answer = tokio::time::timeout(PATIENCE, request).await;
-        answer
-            .unwrap_or_else(|_| Err(mongodb::error::Error::custom("no answer within 30 s")))
-            .map_err(|error| self.failed(attempted, error))
+        within(&self.name(), attempted, request).await
     }
 
     fn failed(&self, attempted: &'static str, error: mongodb::error::Error) -> Error {
         Error::store(attempted, self.name(), error)
     }
+}
+
+/// Waits for one request on a collection, and no longer than [`PATIENCE`].
+async fn within<T>(
+    collection: &str,
+    attempted: &'static str,
+    request: impl Future<Output = Result<T, mongodb::error::Error>>,
+) -> Result<T> {
+    let answer = tokio::time::timeout(PATIENCE, request).await;
+    answer
+        .unwrap_or_else(|_| Err(mongodb::error::Error::custom("no answer within 30 s")))
+        .map_err(|error| Error::store(attempted, collection, error))
 }

@@ -13,6 +13,7 @@ mod steps {
     mod consumer;
     mod crowd;
     mod declare;
+    mod deliveries;
     mod json;
     mod retention;
     mod row;

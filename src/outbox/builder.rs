@@ -11,9 +11,11 @@ use crate::{
     error::{Error, Result},
     relay::Relay,
     routes::{MOST, Routes},
-    sinks::{AMQP, Batched, Erased, Outlet, Sink, amqp::Amqp, unusable_name},
+    sinks::{
+        AMQP, Batched, Erased, Kind, Outlet, Sink, SinkOptions, Terms, amqp::Amqp, unusable_name,
+    },
     slots::Seat,
-    store::{Store, server::Hello},
+    store::{Store, deliveries::Deliveries, registry::Registry, server::Hello},
 };
 
 /// What an outbox is made of; see [`Outbox::builder`]. Once it is open, its sinks are what they are.
@@ -30,6 +32,8 @@ struct Own {
     name: Arc<str>,
     patterns: Vec<String>,
     sink: Box<dyn Erased>,
+    options: SinkOptions,
+    kind: Kind,
 }
 
 impl Builder {
@@ -59,15 +63,28 @@ impl Builder {
     /// all replicas at once, each in its lanes, in no order. At most [`Settings::inflight`] rows are on
     /// their way to it, whatever the other sinks do.
     pub fn sink(
+        self,
+        name: impl Into<String>,
+        patterns: impl IntoIterator<Item = impl Into<String>>,
+        sink: impl Sink,
+    ) -> Self {
+        self.sink_with(name, patterns, sink, SinkOptions::default())
+    }
+
+    /// As [`sink`](Self::sink), to be treated in another way than usual.
+    pub fn sink_with(
         mut self,
         name: impl Into<String>,
         patterns: impl IntoIterator<Item = impl Into<String>>,
         sink: impl Sink,
+        options: SinkOptions,
     ) -> Self {
         self.sinks.push(Own {
             name: name.into().into(),
             patterns: patterns.into_iter().map(Into::into).collect(),
             sink: Box::new(sink),
+            options,
+            kind: Kind::Sink,
         });
         self
     }
@@ -89,10 +106,9 @@ impl Builder {
             );
             return Ok(self.outbox(routes, Mode::Nothing));
         }
-        let sinks = self.start(&routes)?;
         let mode = match Hello::ask(&self.database).await?.is_transactional() {
-            true => self.relayed(&routes, sinks).await?,
-            false => self.inline(sinks),
+            true => self.relayed(&routes).await?,
+            false => self.inline(&routes)?,
         };
         Ok(self.outbox(routes, mode))
     }
@@ -144,8 +160,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Those sinks that are owed something.
-    fn start(&mut self, routes: &Routes) -> Result<Vec<Outlet>> {
+    /// Those sinks that are owed something, and since when each of the application's own has been registered.
+    fn start(&mut self, routes: &Routes, since: &[i64]) -> Result<Vec<Outlet>> {
         let mut sinks = Vec::new();
         if !routes.to(AMQP).is_empty() {
             let amqp = match &self.amqp {
@@ -154,20 +170,32 @@ impl Builder {
             };
             sinks.push(Outlet::Amqp(amqp));
         }
-        for own in self.sinks.drain(..) {
-            let started = Batched::start(&own.name, own.sink, &self.settings);
+        for (own, since) in self.sinks.drain(..).zip(since) {
+            let terms = Terms {
+                policy: own.options.policy,
+                kind: own.kind,
+                from: own.options.is_from_now.then_some(*since),
+            };
+            let started = Batched::start(&own.name, own.sink, terms, &self.settings);
             sinks.push(Outlet::Batched(started));
         }
         Ok(sinks)
     }
 
-    async fn relayed(&self, routes: &Arc<Routes>, sinks: Vec<Outlet>) -> Result<Mode> {
+    async fn relayed(&mut self, routes: &Arc<Routes>) -> Result<Mode> {
+        let store = self.store();
         if self.settings.ensure {
-            let is_shared = sinks.len() > 1;
-            self.store()
-                .ensure(self.settings.retention, is_shared)
-                .await?;
+            let is_shared = self.sinks.len() > usize::from(routes.to(AMQP).is_empty());
+            store.ensure(self.settings.retention, is_shared).await?;
+            if !self.sinks.is_empty() {
+                Deliveries::new(&store).ensure().await?;
+            }
         }
+        let registry = Registry::new(&self.database);
+        let since = self.register(&registry, &store, routes).await?;
+        // After that, so that whoever has registered meanwhile is known too.
+        let known = registry.look_if_allowed().await?;
+        let sinks = self.start(routes, &since)?;
         if self.settings.defer {
             tracing::info!(
                 component = self.component.id(),
@@ -175,19 +203,46 @@ impl Builder {
             );
         }
         let seat = Seat::of_component(&self.settings, &self.database, &self.component.rows());
-        let relay = Relay::start(&self.settings, seat, sinks);
-        let mut lines = relay.take_up(vec![(self.store(), routes.clone())]).await;
+        let relay = Relay::start(&self.settings, seat, sinks, registry);
+        let mut lines = relay.take_up(vec![(store, routes.clone())], &known).await;
         // One component, one line.
         Ok(Mode::Rows(Box::new(relay), lines.swap_remove(0)))
     }
 
-    fn inline(&self, sinks: Vec<Outlet>) -> Mode {
+    /// Has rows owe what is served here, whether it is or not. When each sink of the application's own was registered first.
+    async fn register(
+        &self,
+        registry: &Registry,
+        store: &Store,
+        routes: &Routes,
+    ) -> Result<Vec<i64>> {
+        let mut since = Vec::new();
+        if self.sinks.is_empty() {
+            return Ok(since);
+        }
+        let rows = store.collection();
+        let to_broker = routes.names(routes.to(AMQP));
+        if !to_broker.is_empty() {
+            registry
+                .register(rows, AMQP, Kind::Sink, &to_broker)
+                .await?;
+        }
+        for own in &self.sinks {
+            let names = routes.names(routes.to(&own.name));
+            let registered = registry.register(rows, &own.name, own.kind, &names).await?;
+            since.push(registered.timestamp_millis());
+        }
+        Ok(since)
+    }
+
+    fn inline(&mut self, routes: &Routes) -> Result<Mode> {
         tracing::warn!(
             component = self.component.id(),
             "a standalone server has no transactions: events are published by the operation itself \
              and are lost if it dies in between; run MongoDB as a replica set, one member is enough"
         );
-        Mode::Inline(sinks)
+        let since = vec![0; self.sinks.len()];
+        Ok(Mode::Inline(self.start(routes, &since)?))
     }
 
     fn outbox(self, routes: Arc<Routes>, mode: Mode) -> Outbox {

@@ -264,7 +264,7 @@ impl Outbox {
         let message = rendering.message(row, body, &Term::Endless);
         let mut last = format!("no answer from {}", sink.name());
         let published = tokio::time::timeout(deadline, async {
-            while let Answer::Owed { reason, .. } = deliver(sink, message.clone()).await {
+            while let Some((reason, _)) = deliver(sink, message.clone()).await.into_owed() {
                 last = reason;
                 tokio::time::sleep(self.inner.settings.interval / 10).await;
             }

@@ -6,14 +6,16 @@ use std::{
 };
 
 use futures::{FutureExt, future::BoxFuture};
-use tokio::sync::{Mutex, Notify, mpsc, watch};
+use tokio::sync::{Mutex, Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::{
     ledger::{Claim, Ledger},
     marker::Mark,
+    owed::Owed,
     publisher::{self, Publisher},
     pump::{self, Cycle, Pass, Pump},
+    retries::Retries,
 };
 use crate::{
     config::Settings,
@@ -24,7 +26,7 @@ use crate::{
     row::{Row, now},
     sinks::Outlet,
     slots::{Lanes, Ownership},
-    store::Store,
+    store::{Store, deliveries::Deliveries},
 };
 
 /// How long before it is due a row may be taken from the tail, in milliseconds: clocks of writers differ a little.
@@ -39,6 +41,7 @@ pub(crate) struct Branch {
     own: RouteSet,
     cycle: Arc<Mutex<Cycle>>,
     nudge: Arc<Notify>,
+    sink: Outlet,
 }
 
 /// What a branch is made of.
@@ -49,8 +52,8 @@ pub(super) struct Parts<'a> {
     /// What is owned, for whichever sink.
     pub(super) lanes: &'a Ownership,
     pub(super) sink: &'a Outlet,
-    /// Routes of other replicas that this one does not know.
-    pub(super) others: &'a watch::Receiver<Arc<[Arc<str>]>>,
+    /// What rows are owed to besides.
+    pub(super) others: &'a Owed,
     pub(super) marks: &'a mpsc::UnboundedSender<Mark>,
     /// Which one of its line it is.
     pub(super) number: usize,
@@ -62,7 +65,7 @@ pub(super) struct Parts<'a> {
 pub(super) fn branch(
     parts: &Parts<'_>,
     stop: &CancellationToken,
-) -> (Branch, [BoxFuture<'static, ()>; 2]) {
+) -> (Branch, Vec<BoxFuture<'static, ()>>) {
     let Parts { settings, sink, .. } = parts;
     let own = parts.routes.to(sink.name());
     let lanes = parts.lanes.only(own);
@@ -103,10 +106,25 @@ pub(super) fn branch(
         lanes,
         sink: (*sink).clone(),
     };
-    let loops = [
+    let mut loops = vec![
         pump.run(stop.clone()).boxed(),
         publishing.run(stop.clone()).boxed(),
     ];
+    let policy = sink.policy();
+    if policy.gives_up() {
+        let retries = Retries {
+            store: parts.store.clone(),
+            deliveries: Deliveries::new(parts.store),
+            routes: parts.routes.clone(),
+            own,
+            owed: parts.others.clone(),
+            sink: (*sink).clone(),
+            policy,
+            meters: meters.clone(),
+            reports: Reports::default(),
+        };
+        loops.push(retries.run(stop.clone()).boxed());
+    }
     let branch = Branch {
         ledger,
         meters,
@@ -115,6 +133,7 @@ pub(super) fn branch(
         own,
         cycle,
         nudge,
+        sink: (*sink).clone(),
     };
     (branch, loops)
 }
@@ -132,9 +151,18 @@ impl Branch {
         pump::pass(&self.cycle).await
     }
 
+    pub(super) fn sink(&self) -> &Outlet {
+        &self.sink
+    }
+
+    /// The names of its routes.
+    pub(super) fn names(&self) -> Vec<&str> {
+        self.routes.names(self.own)
+    }
+
     /// Ends what is under way to its sink.
     pub(super) fn cut(&self) {
-        self.publisher.sink.cut();
+        self.sink.cut();
     }
 
     /// Takes up a row that the tail has brought, if it is due, ours by the right to `lanes`, and not known already;
@@ -169,7 +197,7 @@ impl Branch {
     fn may_send(&self, row: &Row, lanes: &Lanes) -> bool {
         let grant = lanes.grant(row.lane);
         let owed = row.outstanding.as_deref();
-        self.publisher.sink.is_up()
+        self.sink.is_up()
             && self.ledger.has_room()
             && grant.is_some_and(|grant| self.routes.concern(grant.routes, owed))
     }

@@ -1,6 +1,7 @@
 //! The way of one component's rows, from its collection to the sinks: a branch for each sink, and what marks for all.
 
 use std::{
+    collections::BTreeSet,
     iter::repeat_n,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -14,6 +15,7 @@ use super::{
     branch::{self, Branch},
     ledger::{Claim, Ledger, Left, Swept},
     marker::{Booked, Marker},
+    owed::Owed,
     pump::Pass,
 };
 use crate::{
@@ -21,9 +23,13 @@ use crate::{
     error::Result,
     routes::Routes,
     row::Row,
-    sinks::Outlet,
+    sinks::{Kind, Outlet},
     slots::{Lanes, Ownership, Share},
-    store::{Store, decode},
+    store::{
+        Store, decode,
+        deliveries::Deliveries,
+        registry::{Known, Registry},
+    },
 };
 
 /// The longest a mark waits for company, however long the interval.
@@ -39,6 +45,9 @@ pub(crate) struct Line {
     pub(crate) routes: Arc<Routes>,
     /// What is owned, for whichever sink.
     pub(crate) lanes: Ownership,
+    /// What rows are owed to besides.
+    pub(super) owed: Owed,
+    registered: watch::Sender<Arc<[Arc<str>]>>,
     branches: Vec<Branch>,
 }
 
@@ -49,6 +58,8 @@ pub(super) struct Parts<'a> {
     pub(super) routes: Arc<Routes>,
     pub(super) share: Share,
     pub(super) sinks: &'a [Outlet],
+    /// What is registered before it begins.
+    pub(super) known: &'a Known,
     pub(super) is_hurried: watch::Receiver<bool>,
     /// How many there are with this one.
     pub(super) lines: usize,
@@ -65,9 +76,15 @@ pub(super) fn line(
         routes,
         share,
         sinks,
+        known,
         is_hurried,
         lines,
     } = parts;
+    let (registered, is_registered) = watch::channel(strange(known, &store, &routes));
+    let owed = Owed {
+        live: share.others,
+        registered: is_registered,
+    };
     let (marks, inbox) = mpsc::unbounded_channel();
     let (mut branches, mut loops) = (Vec::new(), Vec::new());
     for sink in sinks
@@ -80,7 +97,7 @@ pub(super) fn line(
             routes: &routes,
             lanes: &share.ownership,
             sink,
-            others: &share.others,
+            others: &owed,
             marks: &marks,
             number: branches.len(),
             remembered: settings.inflight as usize * (REMEMBERED / lines).max(1),
@@ -94,12 +111,13 @@ pub(super) fn line(
         meters: branch.meters.clone(),
     });
     let marker = Marker {
+        deliveries: Deliveries::new(&store),
         store: store.clone(),
         routes: routes.clone(),
         branches: booked.collect(),
         inbox,
         linger: (settings.interval / 10).min(LONGEST_LINGER),
-        others: share.others,
+        others: owed.clone(),
         hurry: is_hurried,
     };
     loops.push(marker.run().boxed());
@@ -107,9 +125,21 @@ pub(super) fn line(
         store,
         routes,
         lanes: share.ownership,
+        owed,
+        registered,
         branches,
     };
     (line, loops)
+}
+
+/// What is registered of a collection and not served here.
+fn strange(known: &Known, store: &Store, routes: &Routes) -> Arc<[Arc<str>]> {
+    let own = routes.names(routes.whole());
+    let names = known.routes_of(store.collection());
+    names
+        .filter(|route| !own.contains(route))
+        .map(Arc::from)
+        .collect()
 }
 
 impl Line {
@@ -151,6 +181,52 @@ impl Line {
             is_taken |= branch.take(row, lanes).await;
         }
         is_taken
+    }
+
+    /// Takes in what is registered, and keeps those too that lived when it was asked for.
+    pub(super) fn learn(&self, known: &Known, live: &[Arc<str>]) {
+        let names = strange(known, &self.store, &self.routes);
+        let names: BTreeSet<_> = names.iter().chain(live).cloned().collect();
+        let names: Arc<[Arc<str>]> = names.into_iter().collect();
+        self.registered
+            .send_if_modified(|before| std::mem::replace(before, names.clone()) != names);
+    }
+
+    /// Has rows owe what is served here, whether it is or not; where the broker alone is served, that goes without saying.
+    pub(super) async fn register(&self, registry: &Registry) -> Result<()> {
+        let sinks = self.branches.iter().map(|branch| branch.sink().kind());
+        if sinks.clone().all(|kind| kind.is_none()) {
+            return Ok(());
+        }
+        for (branch, kind) in self.branches.iter().zip(sinks) {
+            let name = branch.sink().name();
+            let (rows, kind) = (self.store.collection(), kind.unwrap_or(Kind::Sink));
+            registry.register(rows, name, kind, &branch.names()).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes a route of a sink that nobody serves off every row that owes it.
+    pub(super) async fn release(&self, sink: &str, route: &str, is_abandoned: bool) -> Result<()> {
+        let deliveries = Deliveries::new(&self.store);
+        let rows = deliveries.release(sink, route, is_abandoned).await?;
+        if rows > 0 {
+            let collection = self.store.name();
+            tracing::warn!(
+                collection,
+                route,
+                rows,
+                is_abandoned,
+                "released what nobody serves"
+            );
+        }
+        Ok(())
+    }
+
+    pub(super) fn serves(&self, sink: &str) -> bool {
+        self.branches
+            .iter()
+            .any(|branch| branch.sink().name() == sink)
     }
 
     pub(super) fn ledgers(&self) -> impl Iterator<Item = &Arc<Ledger>> {

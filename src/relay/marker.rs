@@ -1,5 +1,7 @@
 //! Marks rows published, many in one update, for the immediate path and the pump together.
 
+mod failed;
+
 use std::{
     collections::{HashMap, HashSet},
     sync::Arc,
@@ -11,17 +13,20 @@ use tokio::{
     time::Instant,
 };
 
-use super::{ledger::Ledger, pump::Tally};
+use super::{ledger::Ledger, owed::Owed, pump::Tally};
 use crate::{
     error::Result,
     metrics::Meters,
     routes::{RouteSet, Routes},
     row::RowId,
     store::{
-        Store,
+        Marking, Store,
+        deliveries::Deliveries,
         marking::{self, LEAST_WAIT, Parts},
     },
 };
+
+pub(crate) use failed::Failed;
 
 /// The most rows of one update: larger ones take fewer server cycles a row, and hold their document
 /// locks longer; the gain past this is small.
@@ -33,23 +38,51 @@ pub(crate) struct Mark {
     /// By which branch of the line.
     pub(crate) branch: usize,
     pub(crate) done: RouteSet,
+    /// Those that failed for themselves, none of which is done.
+    pub(crate) failed: Vec<Failed>,
     /// Whether nothing else of it is sent from here, so that its mark is the last to wait for.
     pub(crate) is_last: bool,
     /// The pass that published it, if one waits for the mark.
     pub(crate) tally: Option<Tally>,
 }
 
+/// What the rows of one update have in common.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
+struct Alike {
+    /// What is owed no more.
+    gone: RouteSet,
+    /// What is tried again at a time of its own.
+    later: RouteSet,
+}
+
+impl Alike {
+    fn of(mark: &Mark) -> Self {
+        Self {
+            gone: mark.gone(),
+            later: mark.later(),
+        }
+    }
+
+    fn and(self, other: Self) -> Self {
+        Self {
+            gone: self.gone.union(other.gone),
+            later: self.later.union(other.later),
+        }
+    }
+}
+
 /// The loop. It ends when nobody can send it anything more and everything is marked.
 pub(crate) struct Marker {
     pub(crate) store: Store,
+    pub(crate) deliveries: Deliveries,
     pub(crate) routes: Arc<Routes>,
     /// The branches of the line.
     pub(crate) branches: Vec<Booked>,
     pub(crate) inbox: mpsc::UnboundedReceiver<Mark>,
     /// How long a mark may wait for company: what a crash repeats against what an update costs.
     pub(crate) linger: Duration,
-    /// Routes of other replicas that this one does not know. Rows are owed to them too.
-    pub(crate) others: watch::Receiver<Arc<[Arc<str>]>>,
+    /// What rows are owed to besides.
+    pub(crate) others: Owed,
     /// Whether someone waits for the marks, so that none waits for company.
     pub(crate) hurry: watch::Receiver<bool>,
 }
@@ -87,10 +120,12 @@ impl Marker {
 
     /// Marks the whole batch, for as long as it takes: a failed marking keeps its ids.
     async fn once(&self, batch: &mut Vec<Mark>) {
+        self.note(batch).await;
         let mut refused = HashSet::new();
-        for (done, ids) in self.groups(batch) {
-            refused.extend(self.mark(&ids, done).await);
+        for (alike, ids) in self.groups(batch) {
+            refused.extend(self.mark(&ids, alike).await);
         }
+        self.bury(batch, &refused).await;
         for (number, branch) in self.branches.iter().enumerate() {
             branch.book(batch.iter().filter(|mark| mark.branch == number), &refused);
         }
@@ -100,26 +135,26 @@ impl Marker {
     }
 
     /// The rows by what of them is done, by all branches together: one update for those that are alike.
-    fn groups(&self, batch: &[Mark]) -> HashMap<RouteSet, Vec<RowId>> {
-        let mut groups: HashMap<RouteSet, Vec<RowId>> = HashMap::new();
-        let mut add = |id: &RowId, done| groups.entry(done).or_default().push(id.clone());
+    fn groups(&self, batch: &[Mark]) -> HashMap<Alike, Vec<RowId>> {
+        let mut groups: HashMap<Alike, Vec<RowId>> = HashMap::new();
+        let mut add = |id: &RowId, alike| groups.entry(alike).or_default().push(id.clone());
         match self.branches.len() {
             // In the order in which they were read, which is the server's.
-            1 => batch.iter().for_each(|mark| add(&mark.id, mark.done)),
+            1 => batch.iter().for_each(|mark| add(&mark.id, Alike::of(mark))),
             _ => joined(batch)
                 .into_iter()
-                .for_each(|(id, done)| add(id, done)),
+                .for_each(|(id, alike)| add(id, alike)),
         }
         groups
     }
 
     /// Marks these rows. Where the server refuses for good, the batch is halved until the row it refuses is
     /// alone; which rows that were.
-    async fn mark(&self, ids: &[RowId], done: RouteSet) -> Vec<RowId> {
+    async fn mark(&self, ids: &[RowId], alike: Alike) -> Vec<RowId> {
         let mut refused = Vec::new();
         let mut parts = Parts::of(ids);
         while let Some(part) = parts.next() {
-            let Err(refusal) = self.acknowledged(part, done).await else {
+            let Err(refusal) = self.acknowledged(part, alike).await else {
                 continue;
             };
             if let Some(row) = parts.refused(part) {
@@ -131,14 +166,18 @@ impl Marker {
     }
 
     /// Repeats the update for as long as the fault is not that of the rows.
-    async fn acknowledged(&self, ids: &[RowId], done: RouteSet) -> Result<()> {
-        let others = self.others.borrow().clone();
+    async fn acknowledged(&self, ids: &[RowId], alike: Alike) -> Result<()> {
+        let others = self.others.names();
         let mut all = self.routes.names(self.routes.whole());
         all.extend(others.iter().map(|route| &**route));
-        let done = self.routes.names(done);
+        let marking = Marking {
+            done: &self.routes.names(alike.gone),
+            later: &self.routes.names(alike.later),
+            all: &all,
+        };
         let mut waits = marking::waits();
         loop {
-            match self.store.mark(ids, &done, &all).await {
+            match self.store.mark(ids, &marking).await {
                 Ok(_) => break,
                 Err(error) if error.is_refused_write() => return Err(error),
                 Err(error) => {
@@ -157,11 +196,11 @@ impl Marker {
 }
 
 /// What of each row is done, whoever did it.
-fn joined(batch: &[Mark]) -> HashMap<&RowId, RouteSet> {
-    let mut rows: HashMap<&RowId, RouteSet> = HashMap::with_capacity(batch.len());
+fn joined(batch: &[Mark]) -> HashMap<&RowId, Alike> {
+    let mut rows: HashMap<&RowId, Alike> = HashMap::with_capacity(batch.len());
     for mark in batch {
-        let done = rows.entry(&mark.id).or_default();
-        *done = done.union(mark.done);
+        let alike = rows.entry(&mark.id).or_default();
+        *alike = alike.and(Alike::of(mark));
     }
     rows
 }

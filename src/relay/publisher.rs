@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::{
     ledger::{Claim, Ledger, Sent},
-    marker::Mark,
+    marker::{Failed, Mark},
     pump::Tally,
 };
 use crate::{
@@ -20,7 +20,7 @@ use crate::{
     report::Reports,
     routes::{RouteSet, Routes},
     row::{Row, RowId, now},
-    sinks::{Answer, Outlet, Pace},
+    sinks::{Answer, Next, Outlet, Pace, Policy},
     slots::{Grant, Lanes, Ownership},
 };
 
@@ -158,6 +158,7 @@ pub(crate) struct Publishing {
     ledger: Arc<Ledger>,
     routes: Arc<Routes>,
     sink: Outlet,
+    policy: Policy,
     interval: Duration,
     jobs: mpsc::UnboundedReceiver<Job>,
     marks: mpsc::UnboundedSender<Mark>,
@@ -198,6 +199,7 @@ pub(crate) fn publisher(parts: Parts) -> (Publisher, Publishing) {
     let publishing = Publishing {
         ledger: parts.ledger,
         routes: parts.routes,
+        policy: parts.sink.policy(),
         sink: parts.sink,
         interval: parts.interval,
         jobs: inbox,
@@ -242,7 +244,8 @@ impl Publishing {
         for failure in &failures {
             self.report(&id, failure);
         }
-        let news = !done.is_empty() && done != claim.done;
+        let (failed, failures) = self.given_up(failures);
+        let news = !done.is_empty() && done != claim.done || !failed.is_empty();
         // The most hurried route decides, so that none waits for a sibling that fails.
         let pace = failures.iter().map(|failure| failure.pace).min();
         let sent = match pace {
@@ -260,8 +263,13 @@ impl Publishing {
                 Sent::Again { .. } => tally.unsent(),
             }
         }
-        // Settled before it is marked, so that the mark finds the row as it is.
-        claim.settle(sent, done);
+        // Settled before it is marked, so that the mark finds the row as it is. What is tried again at a time of its own is done
+        // here.
+        let mut settled = done;
+        failed
+            .iter()
+            .for_each(|failed| settled.insert(failed.route));
+        claim.settle(sent, settled);
         if news || sent == Sent::Whole {
             let is_last = sent == Sent::Whole;
             if !is_last {
@@ -272,6 +280,7 @@ impl Publishing {
                 id,
                 branch: self.number,
                 done,
+                failed,
                 is_last,
                 tally,
             });
@@ -279,6 +288,34 @@ impl Publishing {
         if matches!(sent, Sent::Again { after } if after.is_zero()) && self.sink.is_up() {
             self.nudge.notify_one();
         }
+    }
+
+    /// What of it failed for itself, and is not tried again from here; and the rest.
+    fn given_up(&self, failures: Vec<Failure>) -> (Vec<Failed>, Vec<Failure>) {
+        let (mut failed, mut rest) = (Vec::new(), Vec::new());
+        for failure in failures {
+            let next = match failure.verdict {
+                Some(Lone::Failed) => self.policy.next(1),
+                Some(Lone::Rejected) => self.policy.never(),
+                None => {
+                    rest.push(failure);
+                    continue;
+                }
+            };
+            if !self.policy.gives_up() {
+                rest.push(failure);
+                continue;
+            }
+            if matches!(next, Next::Dead(_)) {
+                self.meters.died();
+            }
+            failed.push(Failed {
+                route: failure.route,
+                reason: failure.reason,
+                next,
+            });
+        }
+        (failed, rest)
     }
 
     /// How long until the next attempt. Half an interval for the next cycle, so that it does not miss
@@ -301,6 +338,7 @@ impl Publishing {
             reason,
             pace,
             rendered,
+            ..
         } = failure;
         match (rendered, pace) {
             (false, _) => self.reports.first(&format!("{id}/{label}"), |times| {
@@ -331,11 +369,22 @@ struct Flown {
 
 /// A route that is still owed.
 struct Failure {
+    /// Its number.
+    route: usize,
+    /// What its sink said of the message by itself.
+    verdict: Option<Lone>,
     label: String,
     reason: String,
     pace: Pace,
     /// Whether there was a message at all.
     rendered: bool,
+}
+
+/// What a sink says of a message by itself.
+#[derive(Clone, Copy)]
+enum Lone {
+    Failed,
+    Rejected,
 }
 
 async fn publish(job: Job, routes: Arc<Routes>, sink: Outlet, meters: Meters) -> Flown {
@@ -360,12 +409,18 @@ async fn publish(job: Job, routes: Arc<Routes>, sink: Outlet, meters: Meters) ->
         if done.contains(index) || !grant.routes.contains(index) {
             continue;
         }
+        if sink.skips(row.id.time().unwrap_or(row.pending)) {
+            done.insert(index);
+            continue;
+        }
         match rendering.label.render(&row.event, routes.encoding) {
             Ok(None) => done.insert(index),
             Ok(Some(body)) => messages.push((index, rendering.message(&row, body, &grant.term))),
             Err(unrendered) => {
                 meters.failed(index, Kind::Unrendered);
                 failures.push(Failure {
+                    route: index,
+                    verdict: None,
                     label: rendering.label.name().to_owned(),
                     reason: unrendered.to_string(),
                     pace: Pace::NextCycle,
@@ -380,15 +435,23 @@ async fn publish(job: Job, routes: Arc<Routes>, sink: Outlet, meters: Meters) ->
     });
     for (index, answer) in join_all(answers).await {
         count(&meters, &row.id, index, &answer);
-        match answer {
-            Answer::Taken => done.insert(index),
-            Answer::Owed { reason, pace } => failures.push(Failure {
-                label: routes.all[index].label.name().to_owned(),
-                reason,
-                pace,
-                rendered: true,
-            }),
-        }
+        let verdict = match answer {
+            Answer::Failed { .. } => Some(Lone::Failed),
+            Answer::Rejected { .. } => Some(Lone::Rejected),
+            Answer::Taken | Answer::Owed { .. } => None,
+        };
+        let Some((reason, pace)) = answer.into_owed() else {
+            done.insert(index);
+            continue;
+        };
+        failures.push(Failure {
+            route: index,
+            verdict,
+            label: routes.all[index].label.name().to_owned(),
+            reason,
+            pace,
+            rendered: true,
+        });
     }
     drop(permits);
     Flown {
@@ -403,6 +466,8 @@ async fn publish(job: Job, routes: Arc<Routes>, sink: Outlet, meters: Meters) ->
 fn count(meters: &Meters, id: &RowId, label: usize, answer: &Answer) {
     match answer {
         Answer::Taken => meters.published(label, id.time().map(|made| now() - made)),
+        Answer::Failed { .. } => meters.failed(label, Kind::Unavailable),
+        Answer::Rejected { .. } => meters.failed(label, Kind::Refused),
         Answer::Owed { pace, .. } => meters.failed(
             label,
             match pace {

@@ -11,13 +11,14 @@ use std::{
 };
 
 use tokio::{
-    sync::{Mutex, Notify, mpsc, watch},
+    sync::{Mutex, Notify, mpsc},
     time::MissedTickBehavior,
 };
 use tokio_util::sync::CancellationToken;
 
 use super::{
     ledger::{Claim, Ledger},
+    owed::Owed,
     publisher::Publisher,
 };
 use crate::{
@@ -167,8 +168,8 @@ pub(crate) struct Cycle {
     pub(crate) malformed: Reports,
     /// The routes of the sink.
     pub(crate) own: RouteSet,
-    /// Routes of other replicas that this one does not know.
-    pub(crate) others: watch::Receiver<Arc<[Arc<str>]>>,
+    /// What rows are owed to besides.
+    pub(crate) others: Owed,
     /// The lanes the next cycle begins with, of rows of which nothing is done and of those of which something is.
     pub(crate) first: [u8; 2],
     /// Which of them the last one began with.
@@ -218,7 +219,7 @@ impl Cycle {
 
     /// Whether no row is ever owed to any other sink: then one query brings all there is.
     fn is_alone(&self) -> bool {
-        self.routes.whole() == self.own && self.others.borrow().is_empty()
+        self.routes.whole() == self.own && self.others.is_empty()
     }
 
     /// Beginning where the last one of the kind was cut short, so that no lane starves.

@@ -19,7 +19,10 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::{Answer, Cap, Message, Pace, Sink, Unreachable, Verdict};
+use super::{
+    Answer, Cap, Message, Pace, Sink, Terms, Unreachable, Verdict,
+    halt::{Circuit, Halt},
+};
 use crate::{clock::at, config::Settings, label::BoxError, report::Reports};
 
 /// The most messages of one batch.
@@ -62,8 +65,11 @@ struct Shared {
     cap: Cap,
     /// Whether it takes messages, and does not rest.
     is_awake: watch::Sender<bool>,
+    halt: Halt,
     /// How often what was under way was cut.
     cuts: watch::Sender<u64>,
+    terms: Terms,
+    timeout: Duration,
 }
 
 struct Queued {
@@ -78,13 +84,17 @@ impl Batched {
     pub(crate) fn new(
         name: &str,
         sink: Box<dyn Erased>,
+        terms: Terms,
         settings: &Settings,
     ) -> (Self, BoxFuture<'static, ()>) {
         let shared = Arc::new(Shared {
             name: name.into(),
             cap: Cap::new(settings.inflight),
             is_awake: watch::Sender::new(true),
+            halt: Halt::new(),
             cuts: watch::Sender::new(0),
+            terms,
+            timeout: settings.sink_timeout,
         });
         let (queue, inbox) = mpsc::unbounded_channel();
         let stop = CancellationToken::new();
@@ -92,7 +102,6 @@ impl Batched {
             sink,
             shared: shared.clone(),
             inbox,
-            timeout: settings.sink_timeout,
             longest: settings.interval.max(LEAST_REST),
             until: None,
             failures: 0,
@@ -115,7 +124,32 @@ impl Batched {
     }
 
     pub(crate) fn is_up(&self) -> bool {
-        *self.shared.is_awake.borrow()
+        *self.shared.is_awake.borrow() && self.shared.halt.runs()
+    }
+
+    /// What it is given, and what becomes of what it does not take.
+    pub(super) fn terms(&self) -> &Terms {
+        &self.shared.terms
+    }
+
+    /// How long it may take for a batch.
+    pub(super) fn timeout(&self) -> Duration {
+        self.shared.timeout
+    }
+
+    /// A pause that its destination asked for and that nobody knows of but this process.
+    pub(crate) fn asked(&self) -> Option<Circuit> {
+        self.shared.halt.asked()
+    }
+
+    /// Waits until there is one. Cancel safe.
+    pub(crate) async fn asks(&self) {
+        self.shared.halt.watch().asked().await;
+    }
+
+    /// Whether it is paused, as the replicas have it.
+    pub(crate) fn paused(&self, is_paused: bool) {
+        self.shared.halt.is(is_paused);
     }
 
     /// Whether it takes messages, told when that changes.
@@ -167,7 +201,6 @@ struct Feeding {
     sink: Box<dyn Erased>,
     shared: Arc<Shared>,
     inbox: mpsc::UnboundedReceiver<Queued>,
-    timeout: Duration,
     /// The longest it rests of its own accord.
     longest: Duration,
     /// When its rest is over.
@@ -190,10 +223,12 @@ enum Fault {
 impl Feeding {
     async fn run(mut self) {
         let mut queued = Vec::with_capacity(MOST);
+        let mut halt = self.shared.halt.watch();
         loop {
             tokio::select! {
                 biased;
                 () = at(self.until) => self.wake(),
+                () = halt.changed() => self.wake(),
                 count = self.inbox.recv_many(&mut queued, MOST) => match count {
                     0 => return,
                     _ => self.once(queued.drain(..)).await,
@@ -214,7 +249,8 @@ impl Feeding {
         let mut parts = Vec::new();
         parts.push(0..batch.messages.len());
         while let Some(part) = parts.pop() {
-            let may_leave = self.until.is_none() && batch.holds(part.clone());
+            let is_open = self.until.is_none() && self.shared.halt.runs();
+            let may_leave = is_open && batch.holds(part.clone());
             if part.is_empty() || !may_leave {
                 // Dropped with the batch.
                 continue;
@@ -230,7 +266,7 @@ impl Feeding {
                 }
                 Err(Fault::Failed(reason)) => {
                     self.rest(&reason, None);
-                    batch.settle(part.start, Answer::owed(Pace::NextCycle, reason));
+                    batch.settle(part.start, Answer::Failed { reason });
                 }
             }
         }
@@ -243,7 +279,7 @@ impl Feeding {
         let delivered = tokio::select! {
             biased;
             _ = cuts.wait_for(|&cuts| cuts != batch.cuts) => return Err(Fault::Cut),
-            delivered = tokio::time::timeout(self.timeout, delivery) => delivered,
+            delivered = tokio::time::timeout(self.shared.timeout, delivery) => delivered,
         };
         let verdicts = match delivered {
             Ok(Ok(Ok(verdicts))) => verdicts,
@@ -255,7 +291,7 @@ impl Feeding {
             Err(_) => {
                 return Err(Fault::Failed(format!(
                     "no answer within {:?}",
-                    self.timeout
+                    self.shared.timeout
                 )));
             }
         };
@@ -265,9 +301,11 @@ impl Feeding {
             return Err(Fault::Failed(wrong));
         }
         let is_rejected = |verdict: &Verdict| matches!(verdict, Verdict::Rejected(_));
-        match verdicts.len() > 1 && verdicts.iter().all(is_rejected) {
+        let is_failed = |verdict: &Verdict| matches!(verdict, Verdict::Retry { after: None, .. });
+        let is_whole = verdicts.iter().all(is_rejected) || verdicts.iter().all(is_failed);
+        match verdicts.len() > 1 && is_whole {
             // Perhaps for the company of one.
-            true => Err(Fault::Failed("all of it was rejected".into())),
+            true => Err(Fault::Failed("nothing of it was taken".into())),
             false => Ok(verdicts),
         }
     }
@@ -279,10 +317,22 @@ impl Feeding {
                     self.failures = 0;
                     Answer::Taken
                 }
-                Verdict::Rejected(reason) => Answer::owed(Pace::Growing, reason),
-                Verdict::Retry { reason, after } | Verdict::Paused { reason, after, .. } => {
+                Verdict::Rejected(reason) => Answer::Rejected { reason },
+                Verdict::Retry { reason, after } => {
                     self.rest(&reason, after);
-                    Answer::owed(Pace::NextCycle, reason)
+                    match after {
+                        // It spoke of itself.
+                        Some(_) => Answer::owed(Pace::NextCycle, reason),
+                        None => Answer::Failed { reason },
+                    }
+                }
+                Verdict::Paused {
+                    reason,
+                    circuit,
+                    after,
+                } => {
+                    self.pause(Circuit::new(circuit, reason.clone(), after));
+                    Answer::owed(Pace::AtOnce, reason)
                 }
             };
             batch.settle(index, answer);
@@ -308,9 +358,32 @@ impl Feeding {
         });
     }
 
+    /// Takes nothing until it is resumed.
+    fn pause(&mut self, circuit: Circuit) {
+        let Circuit { id, reason, advice } = &circuit;
+        tracing::error!(
+            sink = &*self.shared.name,
+            circuit = id,
+            reason,
+            ?advice,
+            "a sink is paused by its destination, what it is owed stays in the outbox; resume it with: \
+             toa-outbox sinks resume {} --circuit {id}",
+            self.shared.name,
+        );
+        self.shared.halt.ask(circuit);
+        self.shared.is_awake.send_replace(false);
+    }
+
+    /// Takes messages again, if neither its rest nor a pause is in the way.
     fn wake(&mut self) {
-        self.until = None;
-        self.shared.is_awake.send_replace(true);
+        let rests = self.until.is_some_and(|until| Instant::now() < until);
+        if !rests {
+            self.until = None;
+        }
+        let is_awake = !rests && self.shared.halt.runs();
+        self.shared
+            .is_awake
+            .send_if_modified(|before| std::mem::replace(before, is_awake) != is_awake);
     }
 }
 

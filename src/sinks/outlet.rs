@@ -1,9 +1,11 @@
 //! Any sink, as those see it who hand over messages.
 
+use std::time::Duration;
+
 use tokio::sync::watch;
 
 use super::{
-    AMQP, Answer, Batched, Cap, Message,
+    AMQP, Answer, Batched, Cap, Kind, Message, Policy,
     amqp::{self, Amqp},
 };
 
@@ -59,6 +61,38 @@ impl Outlet {
         match self {
             Self::Amqp(amqp) => amqp.cap(),
             Self::Batched(batched) => batched.cap(),
+        }
+    }
+
+    /// What becomes of what it does not take.
+    pub(crate) fn policy(&self) -> Policy {
+        match self {
+            Self::Amqp(_) => Policy::flat(),
+            Self::Batched(batched) => batched.terms().policy.clone(),
+        }
+    }
+
+    /// How it is registered; none: the broker, which others tell of while they live.
+    pub(crate) fn kind(&self) -> Option<Kind> {
+        match self {
+            Self::Amqp(_) => None,
+            Self::Batched(batched) => Some(batched.terms().kind),
+        }
+    }
+
+    /// Whether it is not given what was made then, in milliseconds since the epoch: before it began.
+    pub(crate) fn skips(&self, made: i64) -> bool {
+        match self {
+            Self::Amqp(_) => false,
+            Self::Batched(batched) => batched.terms().from.is_some_and(|from| made < from),
+        }
+    }
+
+    /// How long one attempt may take, as far as that is bounded.
+    pub(crate) fn timeout(&self) -> Duration {
+        match self {
+            Self::Amqp(_) => Duration::ZERO,
+            Self::Batched(batched) => batched.timeout(),
         }
     }
 

@@ -75,13 +75,25 @@ pub(crate) fn decode(raw: &RawDocument) -> Result<Row, Malformed> {
     })
 }
 
-fn row_id(id: RawBsonRef<'_>) -> Option<RowId> {
+pub(super) fn row_id(id: RawBsonRef<'_>) -> Option<RowId> {
     match id {
         RawBsonRef::Binary(binary) if binary.subtype == BinarySubtype::Uuid => {
             uuid::Uuid::from_slice(binary.bytes).ok().map(RowId::Uuid)
         }
         RawBsonRef::ObjectId(id) => Some(RowId::ObjectId(id)),
         RawBsonRef::String(text) => Some(RowId::Text(text.to_owned())),
+        _ => None,
+    }
+}
+
+/// An id as it stands in a document that was read.
+pub(super) fn id_of(id: &Bson) -> Option<RowId> {
+    match id {
+        Bson::Binary(binary) if binary.subtype == BinarySubtype::Uuid => {
+            uuid::Uuid::from_slice(&binary.bytes).ok().map(RowId::Uuid)
+        }
+        Bson::ObjectId(id) => Some(RowId::ObjectId(*id)),
+        Bson::String(text) => Some(RowId::Text(text.clone())),
         _ => None,
     }
 }

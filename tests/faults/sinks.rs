@@ -6,7 +6,7 @@ use std::{
 };
 
 use bson::{Document, doc};
-use toa_outbox::{BoxError, Builder, Message, Outbox, Sink, Verdict};
+use toa_outbox::{BoxError, Builder, Message, Outbox, Policy, Sink, SinkOptions, Verdict};
 use tokio::sync::Notify;
 
 use crate::rig::{PATIENCE, Rig, soak};
@@ -40,6 +40,10 @@ impl Sink for Hung {
     }
 }
 
+fn flat() -> SinkOptions {
+    SinkOptions::new().policy(Policy::flat())
+}
+
 async fn told(notify: &Notify) {
     let told = tokio::time::timeout(PATIENCE, notify.notified()).await;
     told.expect("a delivery is tried");
@@ -50,7 +54,7 @@ async fn told(notify: &Notify) {
 async fn what_a_sink_that_is_away_is_owed_is_read_for_no_other() {
     let rig = Rig::shared().await;
     let asked = Arc::new(Notify::new());
-    let away = |builder: Builder| builder.sink("away", ["*"], Away(asked.clone()));
+    let away = |builder: Builder| builder.sink_with("away", ["*"], Away(asked.clone()), flat());
     // Makes the indexes.
     rig.quiet(away).await.shutdown().await;
     let owed = if soak() { 1_000_000 } else { 20_000 };
@@ -83,7 +87,7 @@ async fn a_sink_that_hangs_keeps_no_shutdown_waiting_beyond_the_grace() {
     let tried = Arc::new(Notify::new());
     let builder = Outbox::builder(&rig.database, rig.component.clone(), rig.settings.clone());
     let pots = builder
-        .sink("hung", ["*.created"], Hung(tried.clone()))
+        .sink_with("hung", ["*.created"], Hung(tried.clone()), flat())
         .open()
         .await
         .unwrap();

@@ -8,7 +8,7 @@ use std::{
 
 use bson::doc;
 use cucumber::{given, then, when};
-use toa_outbox::{BoxError, Builder, Message, Sink, Verdict};
+use toa_outbox::{BoxError, Builder, Message, Policy, Sink, SinkOptions, Unreachable, Verdict};
 
 use super::{
     json,
@@ -21,6 +21,7 @@ use crate::support::eventually;
 pub struct Destination {
     name: String,
     patterns: Vec<String>,
+    options: SinkOptions,
     state: Arc<Mutex<State>>,
 }
 
@@ -43,7 +44,7 @@ struct Conduct {
 impl Destination {
     pub fn added_to(&self, builder: Builder, local: impl Fn(&str) -> String) -> Builder {
         let patterns: Vec<String> = self.patterns.iter().map(|pattern| local(pattern)).collect();
-        builder.sink(&self.name, patterns, self.clone())
+        builder.sink_with(&self.name, patterns, self.clone(), self.options.clone())
     }
 
     fn taken(&self, label: &str, pot: &str) -> usize {
@@ -98,6 +99,15 @@ impl Sink for Destination {
             "fails" => Err("the door is shut".into()),
             "panics" => panic!("a defect of the sink"),
             "hangs" => std::future::pending().await,
+            "is away" => Err(Unreachable::new("nobody at the door").into()),
+            "asks for a pause" => Ok(vec![
+                Verdict::Paused {
+                    reason: "closed for tea".into(),
+                    circuit: Some("closed-for-tea".into()),
+                    after: None,
+                };
+                batch.len()
+            ]),
             "rejects" => Ok(vec![
                 Verdict::Rejected("not on the list".into());
                 batch.len()
@@ -115,6 +125,11 @@ impl Sink for Destination {
 }
 
 impl Tea {
+    fn sink_mut(&mut self, name: &str) -> &mut Destination {
+        let sink = self.sinks.iter_mut().find(|sink| sink.name == name);
+        sink.expect("a sink of that name")
+    }
+
     fn sink(&self, name: &str) -> &Destination {
         let sink = self.sinks.iter().find(|sink| sink.name == name);
         sink.expect("a sink of that name")
@@ -122,13 +137,14 @@ impl Tea {
 }
 
 #[given(
-    regex = r#"^a sink "(\S+)" of "([^"]*)"(?:, which (fails|panics|hangs|rejects|asks for a rest)(?: the pot "(\S+)")?)?$"#
+    regex = r#"^a sink "(\S+)" of "([^"]*)"(?:, which (fails|panics|hangs|rejects|is away|begins now|asks for a rest|asks for a pause)(?: the pot "(\S+)")?)?$"#
 )]
 fn declared(w: &mut Tea, name: String, patterns: String, does: String, pot: String) {
     // What hangs is to be seen within the scenario.
     w.settings.sink_timeout = Duration::from_millis(200);
+    let begins_now = does == "begins now";
     let conduct = Conduct {
-        does,
+        does: if begins_now { String::new() } else { does },
         pot: (!pot.is_empty()).then_some(pot),
     };
     let state = State {
@@ -136,11 +152,44 @@ fn declared(w: &mut Tea, name: String, patterns: String, does: String, pot: Stri
         taken: BTreeMap::new(),
         expected: 0,
     };
+    let options = match begins_now {
+        true => SinkOptions::new().from_now(),
+        false => SinkOptions::new(),
+    };
     w.sinks.push(Destination {
         name,
         patterns: patterns.split_whitespace().map(str::to_owned).collect(),
+        options,
         state: Arc::new(Mutex::new(state)),
     });
+}
+
+#[given(regex = r#"^the sink "(\S+)" gives up after (\d+) attempts$"#)]
+fn gives_up(w: &mut Tea, name: String, attempts: u32) {
+    // So that the scenario can wait for it.
+    let policy = Policy::schedule([Duration::from_millis(100)]).attempts(attempts);
+    w.sink_mut(&name).options = SinkOptions::new().policy(policy);
+}
+
+#[given(regex = r#"^the sink "(\S+)" gives nothing up$"#)]
+fn gives_nothing_up(w: &mut Tea, name: String) {
+    w.sink_mut(&name).options = SinkOptions::new().policy(Policy::flat());
+}
+
+#[when(regex = r#"^the sink "(\S+)" is not in the next version$"#)]
+fn leaves(w: &mut Tea, name: String) {
+    let (gone, stays) = std::mem::take(&mut w.sinks)
+        .into_iter()
+        .partition(|sink| sink.name == name);
+    (w.gone, w.sinks) = (gone, stays);
+}
+
+#[when(regex = r#"^the sink "(\S+)" is back in one more service$"#)]
+async fn returns(w: &mut Tea, name: String) {
+    let gone = std::mem::take(&mut w.gone);
+    assert!(gone.iter().any(|sink| sink.name == name));
+    w.sinks.extend(gone);
+    w.start().await;
 }
 
 #[when(regex = r#"^the sink "(\S+)" works again$"#)]

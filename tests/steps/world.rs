@@ -62,6 +62,10 @@ pub struct Tea {
     pub subscriptions: Vec<Subscription>,
     /// The sinks of the services' own.
     pub sinks: Vec<Destination>,
+    /// The delivery that was spoken of last.
+    pub failed: Option<Document>,
+    /// Sinks that the next version does without.
+    pub gone: Vec<Destination>,
 }
 
 #[derive(Clone, Copy, PartialEq)]
@@ -113,6 +117,8 @@ impl Tea {
             left: None,
             subscriptions: Vec::new(),
             sinks: Vec::new(),
+            failed: None,
+            gone: Vec::new(),
         }
     }
 

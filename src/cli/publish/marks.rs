@@ -7,7 +7,10 @@ use crate::{
     Error,
     routes::RouteSet,
     row::RowId,
-    store::marking::{self, Parts},
+    store::{
+        Marking,
+        marking::{self, Parts},
+    },
 };
 
 /// The most rows of one marking.
@@ -83,10 +86,14 @@ async fn acknowledged(sending: &Sending<'_>, done: RouteSet, rows: &[RowId]) -> 
     let routes = &sending.aim.routes;
     let mut all = routes.names(routes.whole());
     all.extend(sending.others.iter().map(String::as_str));
-    let done = routes.names(done);
+    let marking = Marking {
+        done: &routes.names(done),
+        later: &[],
+        all: &all,
+    };
     let mut waits = marking::waits().take(REPETITIONS);
     loop {
-        let error = match sending.aim.store.mark(rows, &done, &all).await {
+        let error = match sending.aim.store.mark(rows, &marking).await {
             Err(error) if !error.is_refused_write() => error,
             settled => return settled,
         };

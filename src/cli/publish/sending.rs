@@ -10,7 +10,7 @@ use crate::{
     clock::Term,
     routes::RouteSet,
     row::{Row, RowId},
-    sinks::{Answer, Message, Pace},
+    sinks::{Message, Pace},
     store::{decode, inspect::Glance},
 };
 
@@ -105,13 +105,10 @@ impl Sending<'_> {
         for _ in 0..ATTEMPTS {
             // One that stays away is found by the attempt itself.
             let _ = tokio::time::timeout(self.patience, sink.up()).await;
-            match sink.deliver(message.clone()).await {
-                Answer::Taken => return Ok(()),
-                Answer::Owed {
-                    reason,
-                    pace: Pace::AtOnce,
-                } => why = reason,
-                Answer::Owed { reason, .. } => return Err(reason),
+            match sink.deliver(message.clone()).await.into_owed() {
+                None => return Ok(()),
+                Some((reason, Pace::AtOnce)) => why = reason,
+                Some((reason, _)) => return Err(reason),
             }
         }
         Err(why)

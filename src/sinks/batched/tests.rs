@@ -46,7 +46,12 @@ impl Stage {
             act,
             given: given.clone(),
         };
-        let (batched, run) = Batched::new("odd", Box::new(sink), &Settings::default());
+        let (batched, run) = Batched::new(
+            "odd",
+            Box::new(sink),
+            Terms::default(),
+            &Settings::default(),
+        );
         tokio::spawn(run);
         Self { batched, given }
     }
@@ -90,6 +95,8 @@ fn paces(answers: &[Answer]) -> Vec<Option<Pace>> {
     let pace = |answer: &Answer| match answer {
         Answer::Taken => None,
         Answer::Owed { pace, .. } => Some(*pace),
+        Answer::Failed { .. } => Some(Pace::NextCycle),
+        Answer::Rejected { .. } => Some(Pace::Growing),
     };
     answers.iter().map(pace).collect()
 }

@@ -12,10 +12,8 @@ use std::time::Duration;
 
 use bson::{Bson, Document, doc};
 
+use crate::error::DUPLICATE_KEY;
 use crate::slots::protocol::{self, Epoch, Member, Name, Outcome, PROTOCOL, Request, Routes};
-
-/// The server's code for a key that is there already.
-const DUPLICATE_KEY: i32 = 11000;
 
 /// The command of a request.
 pub(super) fn command(

@@ -1,0 +1,139 @@
+Feature: Deliveries that fail
+
+  What a sink does not take for itself is tried again at a time of its own, given up after so many attempts, and kept.
+
+  Background:
+    Given pots with the labels created, updated and deleted
+
+  Rule: One that fails is tried again by itself
+
+    Scenario: Until it is taken
+      Given a consumer of each of them
+      And a sink "bad" of "tea_pots.*", which fails the pot "pot-37"
+      And the sink "bad" gives up after 100 attempts
+      When 300 pots are created by 8 tasks
+      Then the sink "bad" takes "created" of each of the 300 pots once but "pot-37"
+      And the delivery of "created" of the pot "pot-37" to "bad" is retrying
+      And only the row of the pot "pot-37" is not marked
+      And it owes "retrying bad/created" alone
+      When the sink "bad" works again
+      Then the sink "bad" takes "created" of the pot "pot-37"
+      And every row is marked
+      And no delivery is known
+      And no sink takes anything else
+
+    Scenario Outline: One it <does> is given up after 3 attempts, and its row goes
+      Given a consumer of each of them
+      And a sink "bad" of "tea_pots.created", which <does> the pot "pot-37"
+      And the sink "bad" gives up after 3 attempts
+      When 300 pots are created by 8 tasks
+      Then the sink "bad" takes "created" of each of the 300 pots once but "pot-37"
+      And the delivery of "created" of the pot "pot-37" to "bad" is dead after 3 attempts
+      And its row is kept with it
+      And every row is marked
+      When the sink "bad" works again
+      Then no sink takes anything else
+
+      Examples:
+        | does   |
+        | fails  |
+        | hangs  |
+        | panics |
+
+    Scenario: One it rejects is given up at once
+      Given a sink "bad" of "tea_pots.created", which rejects the pot "pot-37"
+      When 300 pots are created by 8 tasks
+      Then the sink "bad" takes "created" of each of the 300 pots once but "pot-37"
+      And the delivery of "created" of the pot "pot-37" to "bad" is dead after 1 attempt
+      And its row is kept with it
+      And every row is marked
+
+    Scenario: An outage of the destination gives nothing up
+      Given a sink "bad" of "tea_pots.created", which is away
+      And the sink "bad" gives up after 2 attempts
+      When 50 pots are created by 4 tasks
+      Then every row owes nothing but "bad/created"
+      And no delivery is known
+      When the sink "bad" works again
+      Then the sink "bad" takes "created" of each of the 50 pots once
+      And every row is marked
+
+    Scenario: Whoever has the sink tries it again
+      Given a sink "bad" of "tea_pots.created", which fails the pot "blue"
+      And the sink "bad" gives up after 100 attempts
+      When the pot "blue" is created
+      Then the delivery of "created" of the pot "blue" to "bad" is retrying
+      When the service is shut down
+      And the sink "bad" works again
+      And the service starts again
+      Then the sink "bad" takes "created" of the pot "blue"
+      And every row is marked
+      And no delivery is known
+
+    Scenario: A claim of one that died lapses
+      Given a sink "bad" of "tea_pots.created", which fails the pot "blue"
+      And the sink "bad" gives up after 100 attempts
+      When the pot "blue" is created
+      Then the delivery of "created" of the pot "blue" to "bad" is retrying
+      When the service is shut down
+      And the sink "bad" works again
+      And one that died had claimed it
+      And the service starts again
+      Then the sink "bad" takes "created" of the pot "blue"
+      And no delivery is known
+
+    Scenario: What was given up in the middle is finished
+      Given a sink "bad" of "tea_pots.created", which fails the pot "blue"
+      And the sink "bad" gives up after 100 attempts
+      When the pot "blue" is created
+      Then the delivery of "created" of the pot "blue" to "bad" is retrying
+      When the service is shut down
+      And one that died had just given it up
+      And the service starts again
+      Then every row is marked
+      And the delivery of "created" of the pot "blue" to "bad" is dead after 7 attempts
+
+  Rule: A sink is owed what is committed while nobody has it
+
+    Scenario: While no replica does
+      Given a consumer of each of them
+      And a sink "search" of "tea_pots.*"
+      And the service runs
+      When the service is shut down
+      And the sink "search" is not in the next version
+      And the service starts again
+      And 50 pots are created by 4 tasks
+      Then every row owes nothing but "search/created search/updated search/deleted"
+      When the sink "search" is back in one more service
+      Then the sink "search" takes "created" of each of the 50 pots once
+      And every row is marked
+
+    Scenario: One that begins now skips the backlog
+      Given 20 rows of a dead writer
+      And a sink "late" of "tea_pots.*", which begins now
+      When the service starts
+      Then every row is marked
+      And the sink "late" has taken nothing
+      When the pot "blue" is created
+      Then the sink "late" takes "created" of the pot "blue"
+      And no sink takes anything else
+
+  Rule: A destination may ask for a pause
+
+    Scenario: All replicas keep it, and who comes later, until it is resumed
+      Given replicas that agree on their lanes
+      And 2 s between their signs of life
+      And a consumer of each of them
+      And a sink "bad" of "tea_pots.created", which asks for a pause
+      When 2 services start at once
+      And every lane is pumped
+      And each service creates 20 pots
+      Then the sink "bad" is paused by the circuit "closed-for-tea"
+      And each row owes "bad/created" or nothing
+      When the sink "bad" works again
+      And one more service starts
+      And a dead writer leaves 20 rows
+      Then the sink "bad" has taken nothing
+      When the sink "bad" is resumed
+      Then the sink "bad" takes "created" of 60 pots once
+      And every row is marked

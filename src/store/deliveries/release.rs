@@ -1,0 +1,90 @@
+//! Takes a route that is served no more off every row that owes it.
+
+use std::future::IntoFuture;
+
+use bson::{Bson, Document, doc};
+use futures::{TryStreamExt, future::try_join_all};
+use mongodb::options::WriteConcern;
+
+use super::{Deliveries, id, retrying};
+use crate::{
+    error::Result,
+    row::RowId,
+    store::{Marking, codec},
+};
+
+/// How many rows are released by one update.
+const AT_ONCE: i64 = 1000;
+
+impl Deliveries {
+    /// Releases the rows that owe `route` and say so, in batches, and forgets what was to be tried again; what is dead stays.
+    /// Where it is *abandoned* instead, a copy of each row is kept first, to be replayed. How many rows those were.
+    pub(crate) async fn release(&self, sink: &str, route: &str, is_abandoned: bool) -> Result<u64> {
+        let later = retrying(route);
+        let marking = Marking {
+            done: &[route, &later],
+            ..Marking::default()
+        };
+        let mut released = 0;
+        loop {
+            let rows = self.owing(&marking).await?;
+            if rows.is_empty() {
+                break;
+            }
+            if is_abandoned {
+                self.abandon(&rows, sink, route).await?;
+            }
+            released += self.rows.mark(&rows, &marking).await?;
+        }
+        if !is_abandoned {
+            let tried = doc! { "sink": sink, "state": "retrying", "_id.route": route };
+            let deleted = self.all.delete_many(tried);
+            let deleted = deleted.write_concern(WriteConcern::majority());
+            self.within("forgetting failed deliveries", deleted.into_future())
+                .await?;
+        }
+        Ok(released)
+    }
+
+    async fn owing(&self, marking: &Marking<'_>) -> Result<Vec<RowId>> {
+        let owing = doc! {
+            "published": false,
+            "partial": true,
+            "outstanding": { "$in": marking.done.to_vec() },
+        };
+        let rows = &self.rows.rows;
+        let found = rows
+            .find(owing)
+            .projection(doc! { "_id": 1 })
+            .limit(AT_ONCE);
+        let found = async { found.await?.try_collect::<Vec<Document>>().await };
+        let found = self.rows.within("reading what owes a route", found).await?;
+        let id = |row: &Document| codec::id_of(row.get("_id")?);
+        Ok(found.iter().filter_map(id).collect())
+    }
+
+    async fn abandon(&self, rows: &[RowId], sink: &str, route: &str) -> Result<()> {
+        let abandoned = rows.iter().map(|row| async move {
+            let copy = self.rows.copy(row).await?.map_or(Bson::Null, Bson::from);
+            let set = doc! {
+                "sink": sink,
+                "state": "abandoned",
+                "first": { "$ifNull": ["$first", "$$NOW"] },
+                "attempts": { "$ifNull": ["$attempts", 0] },
+                "error": { "$ifNull": ["$error", "no replica has had the consumer for the grace"] },
+                "deadAt": "$$NOW",
+                "next": "$$REMOVE",
+                "claim": "$$REMOVE",
+                "row": { "$ifNull": ["$row", { "$literal": copy }] },
+            };
+            let updated = self
+                .all
+                .update_one(id(row, route), vec![doc! { "$set": set }])
+                .upsert(true)
+                .write_concern(WriteConcern::majority());
+            self.within("abandoning a delivery", updated.into_future())
+                .await
+        });
+        try_join_all(abandoned).await.map(drop)
+    }
+}
