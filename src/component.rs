@@ -5,6 +5,7 @@ use std::{collections::BTreeMap, sync::Arc};
 use crate::{
     error::{Error, Result},
     label::{Encoding, Label, pattern},
+    redact::Redact,
     routes::{Rendering, Routes},
     sinks::{AMQP, Route},
 };
@@ -30,6 +31,8 @@ pub struct Component {
     encoding: Encoding,
     mandatory: bool,
     headers: BTreeMap<String, String>,
+    integrity: bool,
+    redact: Vec<Redact>,
 }
 
 impl Component {
@@ -46,6 +49,8 @@ impl Component {
             encoding: Encoding::default(),
             mandatory: false,
             headers: BTreeMap::new(),
+            integrity: false,
+            redact: Vec::new(),
         }
     }
 
@@ -93,6 +98,48 @@ impl Component {
         self
     }
 
+    /// Whether rows are written with a digest of their event, a SHA-256 of it as the module `canonical` of this crate
+    /// defines it, default no. A row whose event was changed since, by whoever, is not sent, nor does it delay another: it is
+    /// reported by its id, as one that cannot be read.
+    ///
+    /// A digest that a row has is checked by whoever reads it, also where this says no. A row that has none is sent all the
+    /// same: it was written before, by a replica of an earlier version maybe. In the file of the program, which writes no
+    /// rows, `integrity = true` says that it is not sent; so that comes last, once all that write have it and what they wrote before is
+    /// published.
+    ///
+    /// It shows mistakes, not malice: whoever may write the row can write its digest.
+    pub fn integrity(mut self, integrity: bool) -> Self {
+        self.integrity = integrity;
+        self
+    }
+
+    /// Adds what of an event is dropped, or replaced by a digest, before its row is written: whatever is then published of it,
+    /// at once or later, goes without, and so do conditions and payloads of labels. The entity is stored as it is, and
+    /// the entity helpers return it so.
+    ///
+    /// ```
+    /// use toa_outbox::{Component, Redact};
+    ///
+    /// let orders = Component::new("tea", "orders").redact([
+    ///     Redact::dropped("state.card"),
+    ///     Redact::digested("state.email").key("a secret of at least 16 bytes"),
+    /// ]);
+    /// ```
+    ///
+    /// A path that cannot be used is an [`Error::Component`] when the outbox is opened.
+    pub fn redact(mut self, parts: impl IntoIterator<Item = Redact>) -> Self {
+        self.redact.extend(parts);
+        self
+    }
+
+    pub(crate) fn has_integrity(&self) -> bool {
+        self.integrity
+    }
+
+    pub(crate) fn redacted(&self) -> &[Redact] {
+        &self.redact
+    }
+
     /// What the rows in `collection` are of, where nobody has declared it: `tea_pots_outbox` are those of
     /// `tea.pots`, `pots_outbox` in a database `tea` too. None if it is no outbox collection.
     pub(crate) fn of_rows(database: &str, collection: &str) -> Option<Self> {
@@ -122,6 +169,7 @@ impl Component {
             "exchange": self.exchange,
             "mandatory": self.mandatory,
             "headers": self.headers,
+            "integrity": self.integrity,
             "labels": self.labels.iter().map(Label::name).collect::<Vec<_>>(),
         })
     }
@@ -229,6 +277,9 @@ impl Component {
                 "{} labels, at most {MOST_LABELS}",
                 self.labels.len()
             ));
+        }
+        if let Some((path, problem)) = Redact::problem(&self.redact) {
+            return wrong(format!("{path:?} cannot be redacted: {problem}"));
         }
         let mut seen = std::collections::HashSet::new();
         for label in &self.labels {
@@ -343,6 +394,8 @@ mod tests {
             let text = problem(&pots().exchange(template), None);
             assert!(text.contains("exchange"), "{text}");
         }
+        let text = problem(&pots().redact([Redact::dropped("email")]), None);
+        assert!(text.contains("\"email\""), "{text}");
         let many = (0..65).map(|n| Label::new(format!("label-{n}")));
         assert!(problem(&Component::new("a", "b").labels(many), None).contains("65"));
     }

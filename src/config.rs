@@ -23,6 +23,7 @@ mod uri;
 use std::{collections::HashMap, fmt, ops::RangeInclusive, path::PathBuf, time::Duration};
 
 use crate::{
+    ceiling::{self, Ceiling},
     error::{Error, Result},
     lane::Slot,
     slots::Timing,
@@ -99,6 +100,24 @@ pub struct Settings {
     pub beat: Duration,
     /// Whether collection and indexes are created at start, default yes. `TOA_OUTBOX_ENSURE`, 0 or 1.
     pub ensure: bool,
+    /// How much the outbox holds before [`append`](crate::Outbox::append), and all else that writes a row, is refused with
+    /// [`Error::Ceiling`], default no limit. `TOA_OUTBOX_CEILING`: rows (`100000`), or bytes (`64MiB`, `KiB`, `GiB`).
+    ///
+    /// Counted are rows that are not published, rows given up on that are kept as copies, and the new one. A refusal
+    /// touches nothing of what is there, and writing goes on some tenths of a second after the backlog has fallen. A count
+    /// that fails refuses nothing; it is reported. Of no meaning where no rows are written: on a standalone server, and
+    /// for a component of which nothing is consumed.
+    ///
+    /// Each replica counts by itself, while it writes: once a second, once it has added a sixteenth of the room it
+    /// saw, and before it refuses. So `n` replicas hold more than the ceiling by `n` sixteenths of it at most, if all have counted at a
+    /// time when there was nothing; by `n` thousandths, a row each at least, where all of them go on writing. Beyond that come
+    /// only rows whose transactions others had not committed when it was counted. A replica's own rows count from the moment they are
+    /// written, those of a transaction that was rolled back too, up to the next count.
+    ///
+    /// In bytes, up to a thousand rows are measured exactly. More are estimated by the average of a thousand, those of the lowest
+    /// lanes, which are given at random: where the sizes of rows have the standard deviation `s`, that is wrong by more than
+    /// `s / 16` a row once in twenty times.
+    pub ceiling: Option<Ceiling>,
     /// The labels of a component that something consumes, by the variable's name; absent: all that are
     /// declared. `TOA_EVENTS_<NAMESPACE>_<NAME>`, space-separated; `-` and `.` in names are `_` here.
     pub events: HashMap<String, Vec<String>>,
@@ -131,6 +150,7 @@ impl Default for Settings {
             slot: None,
             beat: Duration::from_secs(2),
             ensure: true,
+            ceiling: None,
             events: HashMap::new(),
             deadline: Duration::from_secs(120),
             confirm_timeout: Duration::from_secs(60),
@@ -158,6 +178,7 @@ impl fmt::Debug for Settings {
             .field("slot", &self.slot)
             .field("beat", &self.beat)
             .field("ensure", &self.ensure)
+            .field("ceiling", &self.ceiling)
             .field("events", &self.events)
             .field("deadline", &self.deadline)
             .field("confirm_timeout", &self.confirm_timeout)
@@ -210,6 +231,7 @@ impl Settings {
             }
             "beat" => self.beat = Duration::from_millis(given.number(BEAT)?),
             "ensure" => self.ensure = given.switch()?,
+            "ceiling" => self.ceiling = Some(given.parsed(ceiling::EXPECTED)?),
             _ => return Ok(false),
         }
         Ok(true)
@@ -234,6 +256,14 @@ impl Settings {
                     expected: format!("expected a whole number from {least} to {most}"),
                 });
             }
+        }
+        if let Some(ceiling) = self.ceiling.filter(|ceiling| !ceiling.is_usable()) {
+            return Err(Error::Setting {
+                name: "ceiling".into(),
+                origin: origin.into(),
+                value: ceiling.to_string(),
+                expected: format!("expected {}", ceiling::EXPECTED),
+            });
         }
         self.check_spans(origin)
     }
@@ -305,6 +335,7 @@ mod tests {
             ("TOA_OUTBOX_SLOT", "1/2"),
             ("TOA_OUTBOX_DEFER", "1"),
             ("TOA_ATOMICITY_INTERVAL", "500"),
+            ("TOA_OUTBOX_CEILING", "64MiB"),
             ("TOA_EVENTS_TEA_POTS", " created  boiled "),
             ("TOA_EVENTS_TEA_CUPS", ""),
         ])
@@ -314,6 +345,7 @@ mod tests {
         assert_eq!(settings.slot, Slot::new(1, 2));
         assert_eq!(settings.beat, Duration::from_millis(500));
         assert!(settings.defer);
+        assert_eq!(settings.ceiling, Some(Ceiling::Bytes(64 << 20)));
         assert_eq!(
             settings.events["TOA_EVENTS_TEA_POTS"],
             ["created", "boiled"]
@@ -335,6 +367,8 @@ mod tests {
             ("TOA_OUTBOX_DEFER", "yes"),
             ("TOA_OUTBOX_SLOT", "2/2"),
             ("TOA_OUTBOX_INFLIGHT", "1e3"),
+            ("TOA_OUTBOX_CEILING", "0"),
+            ("TOA_OUTBOX_CEILING", "64MB"),
             ("TOA_ATOMICITY_INTERVAL", "5"),
             ("TOA_ATOMICITY_INTERVAL", "2s"),
         ] {
@@ -358,6 +392,7 @@ mod tests {
         refuses(|settings| settings.deadline = Duration::MAX);
         refuses(|settings| settings.confirm_timeout = Duration::ZERO);
         refuses(|settings| settings.grace = Duration::MAX);
+        refuses(|settings| settings.ceiling = Some(Ceiling::Bytes(0)));
         refuses(|settings| settings.retention = Duration::from_millis(500));
         assert!(Settings::default().check("builder").is_ok());
     }

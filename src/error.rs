@@ -2,6 +2,8 @@
 
 use std::{borrow::Cow, error::Error as StdError, path::PathBuf};
 
+use crate::ceiling::Ceiling;
+
 /// A specialised result of this crate.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -98,6 +100,16 @@ pub enum Error {
         limit: usize,
     },
 
+    /// The outbox holds as much as it may; see [`Settings::ceiling`](crate::Settings::ceiling). Nothing was written.
+    #[error(
+        "writing a row: the outbox holds {} and no more, nothing was written; try again once some of it is published, or raise TOA_OUTBOX_CEILING",
+        .ceiling.in_words()
+    )]
+    Ceiling {
+        /// As much.
+        ceiling: Ceiling,
+    },
+
     /// A value that BSON cannot hold.
     #[error("{what} of {component} cannot be written as BSON: {reason}")]
     Unencodable {
@@ -176,7 +188,10 @@ impl Error {
             | Self::Unencodable { .. }
             | Self::IdTaken { .. }
             | Self::NotFound { .. } => false,
-            Self::Conflict { .. } | Self::OutcomeUnknown { .. } | Self::NotPublished { .. } => true,
+            Self::Conflict { .. }
+            | Self::OutcomeUnknown { .. }
+            | Self::Ceiling { .. }
+            | Self::NotPublished { .. } => true,
             Self::Store { source, .. } | Self::Driver(source) => !is_refusal(source),
         }
     }

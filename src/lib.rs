@@ -33,7 +33,8 @@
 //! | [`Outbox`], [`Transaction`] | all an application needs: transactions, entity helpers, shutdown |
 //! | [`Subscription`] | hearing within the process what is committed |
 //! | [`Component`], [`Label`], [`Encoding`] | what is published, under which names, in which form |
-//! | [`Settings`] | every setting, from the environment or in code |
+//! | [`Redact`] | what of an event is not to be stored |
+//! | [`Settings`], [`Ceiling`] | every setting, from the environment or in code |
 //! | [`Row`], [`Event`], [`Entry`] | what is stored |
 //! | [`Slot`], [`LANES`] | which rows a replica pumps |
 //! | [`Amqp`] | the connection to the broker |
@@ -45,6 +46,8 @@
 // What the sidecar alone uses is in the modules that are gated below, and in some methods that are not worth a gate each.
 #![cfg_attr(not(feature = "sidecar"), allow(dead_code))]
 
+mod canonical;
+mod ceiling;
 #[cfg(feature = "sidecar")]
 #[doc(hidden)]
 pub mod cli;
@@ -61,6 +64,7 @@ mod metrics;
 #[doc(hidden)]
 pub mod micro;
 mod outbox;
+mod redact;
 mod relay;
 mod report;
 mod routes;
@@ -71,12 +75,14 @@ mod sinks;
 mod slots;
 mod store;
 
+pub use ceiling::{Ceiling, NotACeiling};
 pub use component::Component;
 pub use config::Settings;
 pub use error::{Error, Result};
 pub use label::{BoxError, Encoding, Label};
 pub use lane::{LANES, NotASlot, Slot};
 pub use outbox::{Builder, Entry, Heard, Live, Outbox, Subscription, Transaction, Written};
+pub use redact::Redact;
 pub use relay::{ledger::Left, pump::Pass};
 pub use row::{Event, Row, RowId};
 pub use sinks::{

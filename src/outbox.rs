@@ -1,8 +1,10 @@
 //! The writer: all an application needs.
 
+mod book;
 mod builder;
 mod entity;
 mod entry;
+mod gate;
 mod subscription;
 mod transaction;
 
@@ -16,6 +18,7 @@ use crate::{
     config::Settings,
     error::{Error, Result},
     label::pattern,
+    redact::Redact,
     relay::{
         Relay,
         ledger::{Claim, Left},
@@ -23,11 +26,12 @@ use crate::{
         pump::Pass,
     },
     routes::{Rendering, RouteSet, Routes},
-    row::{Row, RowId, now},
+    row::{Event, Row, RowId, now},
     sinks::{Outlet, amqp::Amqp},
-    store::{Store, encode},
+    store::{Store, encode, seal},
 };
 
+use gate::{Admission, Gate};
 use subscription::{Hub, Source};
 
 pub use builder::Builder;
@@ -61,12 +65,17 @@ pub struct Outbox {
 
 struct Inner {
     component: String,
+    /// Whether its rows carry a digest.
+    has_integrity: bool,
+    redact: Vec<Redact>,
     settings: Settings,
     database: Database,
     entities: Collection<Document>,
     store: Store,
     routes: Arc<Routes>,
     mode: Mode,
+    /// None where it may hold as much as there comes.
+    gate: Option<Arc<Gate>>,
     hub: Hub,
 }
 
@@ -145,7 +154,7 @@ impl Outbox {
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`] and [`Error::Unencodable`] before anything is sent, [`Error::Store`] after;
+    /// [`Error::TooLarge`], [`Error::Unencodable`] and [`Error::Ceiling`] before anything is sent, [`Error::Store`] after;
     /// the caller aborts the transaction. [`Error::IdTaken`] if there is another event under the id of the entry; the
     /// transaction may go on.
     pub async fn append(
@@ -283,12 +292,13 @@ impl Outbox {
     async fn write(
         &self,
         session: &mut ClientSession,
-        entry: Entry,
+        mut entry: Entry,
         id: RowId,
     ) -> Result<Option<Written>> {
         let Mode::Rows(_, line) = &self.inner.mode else {
             return Ok(None);
         };
+        entry.event = self.redacted(entry.event)?;
         if let Some(id) = &entry.id {
             let before = self.repeated(session, id, &entry.event).await?;
             if before.is_some() {
@@ -297,7 +307,11 @@ impl Outbox {
         }
         let later = entry.later();
         let row = self.row(entry, id, later);
-        let document = encode(&row).map_err(|error| self.unencodable("the event", error))?;
+        let document = match self.inner.has_integrity {
+            true => seal(&row),
+            false => encode(&row),
+        };
+        let document = document.map_err(|error| self.unencodable("the event", error))?;
         let size = document.as_bytes().len();
         if size > ROW_LIMIT {
             return Err(Error::TooLarge {
@@ -306,6 +320,10 @@ impl Outbox {
                 limit: ROW_LIMIT,
             });
         }
+        let admission = match &self.inner.gate {
+            Some(gate) => Some(gate.admit(size).await?),
+            None => None,
+        };
         let claims = match later {
             // Known before the insert, so that the pump of this process never takes it for a stranger's.
             None => line.hold(&row),
@@ -313,7 +331,16 @@ impl Outbox {
             Some(_) => Vec::new(),
         };
         self.inner.store.insert(session, &document).await?;
-        Ok(Some(Written { row, claims }))
+        Ok(Some(Written {
+            row,
+            claims,
+            _admission: admission,
+        }))
+    }
+
+    /// What of an event is stored and published.
+    fn redacted(&self, event: Event) -> Result<Event> {
+        Redact::all(&self.inner.redact, event).map_err(|error| self.unencodable("the event", error))
     }
 
     fn unencodable(&self, what: &'static str, reason: impl ToString) -> Error {
@@ -362,6 +389,8 @@ pub struct Written {
     row: Row,
     /// One for each sink, where nobody else in this process had it; none at all if it is not published from here.
     claims: Vec<Option<Claim>>,
+    /// While its transaction may not have committed, no count of the rows can be relied on to have it.
+    _admission: Option<Admission>,
 }
 
 impl Written {
@@ -374,7 +403,7 @@ impl Written {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{error::Result, row::Event};
+    use crate::error::Result;
 
     fn may_be_spawned<T: Send + 'static>(_: impl Fn(Outbox) -> T) {}
 

@@ -279,7 +279,8 @@ impl Sidecar {
             );
             return Ok(None);
         }
-        let store = Store::new(&self.database, &component.rows());
+        let store =
+            Store::new(&self.database, &component.rows()).wanting_digest(component.has_integrity());
         if self.settings.ensure {
             store.ensure(self.settings.retention, false).await?;
         }

@@ -6,6 +6,7 @@ pub(crate) mod deliveries;
 mod discover;
 mod ensure;
 pub(crate) mod feed;
+mod held;
 #[cfg(feature = "sidecar")]
 pub(crate) mod inspect;
 pub(crate) mod marking;
@@ -19,7 +20,7 @@ mod waiting;
 
 use std::{future::IntoFuture, time::Duration};
 
-use bson::{Bson, Document, RawDocumentBuf, doc};
+use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use mongodb::{
     ClientSession, Collection, Cursor, Database,
     options::{FindOptions, Hint, ReadConcern, ReadPreference, SelectionCriteria, WriteConcern},
@@ -28,10 +29,10 @@ use mongodb::{
 use crate::{
     error::{Error, Result, code},
     lane::LANES,
-    row::RowId,
+    row::{Row, RowId},
 };
 
-pub(crate) use codec::{decode, encode};
+pub(crate) use codec::{Malformed, decode, encode, seal};
 #[cfg(feature = "sidecar")]
 pub(crate) use discover::{Found, components, found};
 pub use ensure::init;
@@ -89,6 +90,8 @@ impl Marking<'_> {
 pub(crate) struct Store {
     database: Database,
     rows: Collection<Document>,
+    /// Whether a row without a digest is as bad as one with a wrong one.
+    wants_digest: bool,
 }
 
 impl Store {
@@ -96,6 +99,24 @@ impl Store {
         Self {
             database: database.clone(),
             rows: database.collection(collection),
+            wants_digest: false,
+        }
+    }
+
+    /// The same, with or without rows that have no digest.
+    pub(crate) fn wanting_digest(self, wants_digest: bool) -> Self {
+        Self {
+            wants_digest,
+            ..self
+        }
+    }
+
+    /// A row of this collection that may be published.
+    pub(crate) fn decode(&self, raw: &RawDocument) -> Result<Row, Malformed> {
+        let row = decode(raw)?;
+        match self.wants_digest && codec::is_bare(raw) {
+            true => Err(Malformed::bare(&row.id)),
+            false => Ok(row),
         }
     }
 

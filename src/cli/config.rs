@@ -130,6 +130,7 @@ impl Configuration {
             "slot" => json!(settings.slot.map(|slot| slot.to_string())),
             "beat" => json!(millis(settings.beat)),
             "ensure" => json!(settings.ensure),
+            "ceiling" => json!(settings.ceiling.map(|ceiling| ceiling.to_string())),
             "listen" => json!(self.listen),
             "log" => json!(self.log.name()),
             "log_level" => json!(self.log_level),

@@ -17,7 +17,7 @@ use crate::{
     Error,
     routes::Rendering,
     row::now,
-    store::inspect::{Glance, Kind, Rows, Wanted, problem},
+    store::inspect::{Glance, Kind, Rows, Wanted},
 };
 
 /// List rows: those that wait, those that are published, those that no pump can read.
@@ -158,7 +158,7 @@ impl<'a> Source<'a> {
             return Ok(());
         };
         let problem = match self.kind {
-            Kind::Unreadable => problem(raw),
+            Kind::Unreadable => self.aim.store.problem(raw),
             _ => None,
         };
         match output.is_json {

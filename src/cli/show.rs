@@ -17,10 +17,7 @@ use crate::{
     routes::Rendering,
     row::Row,
     sinks::Message,
-    store::{
-        decode,
-        inspect::{self, Glance},
-    },
+    store::inspect::{Glance, ids},
 };
 
 /// Show a row and the messages it renders to. Nothing is sent.
@@ -40,10 +37,10 @@ impl Show {
         let database = configuration.database().await?;
         let aims = self.target.aims(&configuration, &database).await?;
         let mut output = Output::new(options.json);
-        let ids = inspect::ids(&self.id);
+        let wanted = ids(&self.id);
         let mut is_found = false;
         for aim in &aims {
-            for row in aim.store.with_ids(&ids).await? {
+            for row in aim.store.with_ids(&wanted).await? {
                 is_found = true;
                 match output.is_json {
                     true => output.json(&as_json(aim, &row))?,
@@ -81,7 +78,7 @@ fn make(aim: &Aim, row: &Row, rendering: &Rendering) -> Made {
 }
 
 fn as_json(aim: &Aim, raw: &RawDocument) -> Value {
-    let row = decode(raw);
+    let row = aim.store.decode(raw);
     let messages: Option<Vec<Value>> = row.as_ref().ok().map(|row| {
         let message = |rendering: &Rendering| {
             let is_owed = is_owed(raw, row, rendering);
@@ -106,7 +103,7 @@ fn as_json(aim: &Aim, raw: &RawDocument) -> Value {
         "component": aim.component.id(),
         "collection": aim.component.rows(),
         "row": stored(raw),
-        "problem": inspect::problem(raw),
+        "problem": aim.store.problem(raw),
         "messages": messages,
     })
 }
@@ -118,10 +115,10 @@ fn tell(aim: &Aim, raw: &RawDocument, output: &mut Output) -> std::io::Result<()
         aim.store.name()
     ))?;
     output.line(format_args!("{:#}", stored(raw)))?;
-    if let Some(problem) = inspect::problem(raw) {
+    if let Some(problem) = aim.store.problem(raw) {
         output.line(format_args!("\nno pump can read it: {problem}"))?;
     }
-    let Ok(row) = decode(raw) else {
+    let Ok(row) = aim.store.decode(raw) else {
         return Ok(());
     };
     for rendering in &aim.routes.all {

@@ -74,7 +74,8 @@ impl Aim {
         let consumed = settings.events.get(&component.variable());
         Ok(Self {
             routes: component.routes(consumed.map(Vec::as_slice))?,
-            store: Store::new(database, &component.rows()),
+            store: Store::new(database, &component.rows())
+                .wanting_digest(component.has_integrity()),
             component,
         })
     }

@@ -50,6 +50,7 @@ pub(super) fn component(section: &Section<'_>) -> Result<Declared> {
         "exchange",
         "mandatory",
         "headers",
+        "integrity",
         "labels",
         "label",
     ])?;
@@ -58,7 +59,8 @@ pub(super) fn component(section: &Section<'_>) -> Result<Declared> {
         .labels(system(section)?)
         .labels(own)
         .encoding(encoding(section)?)
-        .mandatory(section.switch("mandatory")?.unwrap_or_default());
+        .mandatory(section.switch("mandatory")?.unwrap_or_default())
+        .integrity(section.switch("integrity")?.unwrap_or_default());
     if let Some(name) = section.text("collection")? {
         component = component.collection(name);
     }

@@ -23,13 +23,15 @@ pub(in crate::config) enum Kind {
     Switch,
     /// An address, or the number of a port.
     Address,
+    /// A number, or a text with a unit.
+    Amount,
 }
 
 const fn key(name: &'static str, kind: Kind) -> Key {
     Key { name, kind }
 }
 
-pub(crate) static KEYS: [Key; 20] = [
+pub(crate) static KEYS: [Key; 21] = [
     key("mongodb", Kind::Uri),
     key("mongodb_file", Kind::Text),
     key("database", Kind::Text),
@@ -46,6 +48,7 @@ pub(crate) static KEYS: [Key; 20] = [
     key("slot", Kind::Text),
     key("beat", Kind::Number),
     key("ensure", Kind::Switch),
+    key("ceiling", Kind::Amount),
     key("listen", Kind::Address),
     key("log", Kind::Text),
     key("log_level", Kind::Text),

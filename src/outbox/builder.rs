@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use mongodb::Database;
 
-use super::{Inner, Mode, Outbox, subscription::Hub};
+use super::{Inner, Mode, Outbox, gate::Gate, subscription::Hub};
 use crate::{
     component::Component,
     config::Settings,
@@ -246,8 +246,17 @@ impl Builder {
     }
 
     fn outbox(self, routes: Arc<Routes>, mode: Mode) -> Outbox {
+        let gate = match (&mode, self.settings.ceiling) {
+            (Mode::Rows(relay, _), Some(ceiling)) => {
+                Some(Gate::start(ceiling, self.store(), relay))
+            }
+            _ => None,
+        };
         let inner = Inner {
             component: self.component.id(),
+            has_integrity: self.component.has_integrity(),
+            redact: self.component.redacted().to_vec(),
+            gate,
             entities: self.database.collection(&self.component.entities()),
             store: self.store(),
             database: self.database,

@@ -61,7 +61,7 @@ impl Transaction {
     ///
     /// # Errors
     ///
-    /// [`Error::TooLarge`] and [`Error::Unencodable`] before anything is sent; [`Error::Store`] after,
+    /// [`Error::TooLarge`], [`Error::Unencodable`] and [`Error::Ceiling`] before anything is sent; [`Error::Store`] after,
     /// which the body must return for the transaction to be retried. [`Error::IdTaken`] if there is another event under the
     /// id of the entry. On a standalone server, [`Error::Unfit`] for an entry that is to be published later.
     pub async fn emit(&mut self, event: impl Into<Entry>) -> Result<()> {
@@ -85,7 +85,10 @@ impl Transaction {
                         .into(),
                 });
             }
-            Mode::Inline(_) => self.inline.push(entry),
+            Mode::Inline(_) => {
+                let event = self.outbox.redacted(entry.event)?;
+                self.inline.push(Entry { event, ..entry });
+            }
             Mode::Nothing => {}
         }
         Ok(())

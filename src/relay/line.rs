@@ -26,7 +26,7 @@ use crate::{
     sinks::{Kind, Outlet},
     slots::{Lanes, Ownership, Share},
     store::{
-        Store, decode,
+        Store,
         deliveries::Deliveries,
         registry::{Known, Registry},
     },
@@ -175,7 +175,9 @@ impl Line {
 
     /// Takes up a row that the tail has brought; whether any branch did.
     pub(super) async fn take(&self, raw: &bson::RawDocument, lanes: &Lanes) -> bool {
-        let Ok(row) = decode(raw) else { return false };
+        let Ok(row) = self.store.decode(raw) else {
+            return false;
+        };
         let mut is_taken = false;
         for (branch, row) in self.branches.iter().zip(repeat_n(row, self.branches.len())) {
             is_taken |= branch.take(row, lanes).await;

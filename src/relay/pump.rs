@@ -29,7 +29,7 @@ use crate::{
     row::{Row, RowId},
     sinks::Outlet,
     slots::{Grant, Lanes, Ownership},
-    store::{Store, Which, decode},
+    store::{Store, Which},
 };
 
 /// How many ids one read by id asks for: above 200 the server sorts.
@@ -338,7 +338,7 @@ impl Cycle {
     }
 
     fn read(&mut self, raw: &bson::RawDocument, tally: Option<&Tally>) -> Option<Row> {
-        match decode(raw) {
+        match self.store.decode(raw) {
             Ok(row) => Some(row),
             Err(malformed) => {
                 self.meters.malformed();

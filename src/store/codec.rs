@@ -6,6 +6,7 @@ use bson::{
 };
 
 use crate::{
+    canonical,
     lane::LANES,
     row::{Event, Row, RowId},
 };
@@ -17,6 +18,31 @@ pub(crate) struct Malformed {
     /// Its `_id`, in whatever form it has.
     pub(crate) id: String,
     pub(super) problem: String,
+}
+
+/// The field with the digest of the event, binary of no particular kind.
+pub(super) const DIGEST: &str = "digest";
+
+impl Malformed {
+    /// It has no digest where one is wanted.
+    pub(super) fn bare(id: &RowId) -> Self {
+        Self {
+            id: id.to_string(),
+            problem: "digest is missing, and integrity = true wants one of every row".into(),
+        }
+    }
+}
+
+/// The document of a new row that carries a digest of its event; fails as [`encode`] does.
+pub(crate) fn seal(row: &Row) -> Result<RawDocumentBuf, bson::error::Error> {
+    let digest = canonical::digest(&canonical::event(&row.event)?);
+    let mut raw = encode(row)?;
+    let digest = bson::Binary {
+        subtype: BinarySubtype::Generic,
+        bytes: digest.to_vec(),
+    };
+    raw.append(cstr!("digest"), RawBson::Binary(digest));
+    Ok(raw)
 }
 
 /// The document of a new row; fails on what BSON cannot hold, such as a key with a null character.
@@ -57,14 +83,14 @@ pub(super) fn id(id: &RowId) -> Bson {
     }
 }
 
-/// Reads a row as any writer may have spelled it.
+/// Reads a row as any writer may have spelled it. One that carries a digest has to match it.
 pub(crate) fn decode(raw: &RawDocument) -> Result<Row, Malformed> {
     let id = raw.get("_id").ok().flatten();
     let malformed = |problem: &str| Malformed {
         id: id.map_or_else(|| "without _id".into(), shown),
         problem: problem.into(),
     };
-    Ok(Row {
+    let row = Row {
         id: id
             .and_then(row_id)
             .ok_or_else(|| malformed("_id is neither a UUID, an ObjectId nor a string"))?,
@@ -72,7 +98,26 @@ pub(crate) fn decode(raw: &RawDocument) -> Result<Row, Malformed> {
         pending: whole(raw, "pending").ok_or_else(|| malformed("pending is not a number"))?,
         event: event(raw).map_err(|problem| malformed(&problem))?,
         outstanding: outstanding(raw).map_err(malformed)?,
-    })
+    };
+    match is_altered(raw, &row.event) {
+        true => Err(malformed(ALTERED)),
+        false => Ok(row),
+    }
+}
+
+/// Whether there is no digest.
+pub(super) fn is_bare(raw: &RawDocument) -> bool {
+    matches!(raw.get(DIGEST), Ok(None | Some(RawBsonRef::Null)))
+}
+
+const ALTERED: &str = "event does not match digest, it was changed after it was written";
+
+/// Whether the event is another than the digest says; not where there is none.
+fn is_altered(raw: &RawDocument, event: &Event) -> bool {
+    let Ok(Some(RawBsonRef::Binary(stored))) = raw.get(DIGEST) else {
+        return !is_bare(raw);
+    };
+    canonical::event(event).map_or(true, |bytes| canonical::digest(&bytes) != stored.bytes)
 }
 
 pub(super) fn row_id(id: RawBsonRef<'_>) -> Option<RowId> {
@@ -270,6 +315,55 @@ mod tests {
             );
         }
         assert!(read(row(7)).unwrap_err().starts_with("row 7"));
+    }
+
+    #[test]
+    fn a_row_with_a_digest_has_to_match_it() {
+        let row = Row {
+            id: RowId::Text("x".into()),
+            lane: 3,
+            pending: 5,
+            event: Event::changed(doc! { "a": 1, "b": 1 }, doc! { "a": 2 }).input("in"),
+            outstanding: None,
+        };
+        let sealed = seal(&row).unwrap();
+        assert_eq!(decode(&sealed).unwrap(), row);
+        let sealed = Document::try_from(sealed).unwrap();
+        let altered = |change: fn(&mut Document)| {
+            let mut altered = sealed.clone();
+            change(&mut altered);
+            read(altered)
+        };
+        let swap = |row: &mut Document| {
+            let event = row.get_document_mut("event").unwrap();
+            event.insert("origin", doc! { "b": 1, "a": 1 });
+        };
+        assert!(
+            altered(swap).is_ok(),
+            "the order of fields is of no meaning"
+        );
+        let edit = |row: &mut Document| {
+            let event = row.get_document_mut("event").unwrap();
+            event.insert("state", doc! { "a": 3 });
+        };
+        let text = altered(edit).unwrap_err();
+        assert!(
+            text.starts_with("row x") && text.contains("digest"),
+            "{text}"
+        );
+        for digest in [
+            Bson::from("text"),
+            1.into(),
+            bson::Binary {
+                subtype: BinarySubtype::Generic,
+                bytes: vec![0; 31],
+            }
+            .into(),
+        ] {
+            let mut row = sealed.clone();
+            row.insert("digest", digest);
+            assert!(read(row).is_err());
+        }
     }
 
     #[test]

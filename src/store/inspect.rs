@@ -20,8 +20,7 @@ use super::{
 use crate::error::Result;
 
 pub(crate) use backlog::Backlog;
-use faults::unreadable;
-pub(crate) use faults::{MOST_COUNTED, problem};
+pub(crate) use faults::MOST_COUNTED;
 use ids::id;
 pub(crate) use ids::{ids, is};
 
@@ -103,8 +102,8 @@ fn kind(kind: Kind) -> Document {
         // Each lane by name, so that the index gives the order as well.
         Kind::Unpublished => doc! { "published": false, "lane": { "$in": lanes() } },
         Kind::Published => doc! { "published": true },
-        Kind::Unreadable => unreadable(),
-        Kind::Any => doc! {},
+        // Each part says it by itself.
+        Kind::Unreadable | Kind::Any => doc! {},
     }
 }
 
@@ -129,6 +128,8 @@ pub(crate) struct Rows {
 struct Part {
     cursor: Cursor<Document>,
     head: Option<RawDocumentBuf>,
+    /// Whether the server cannot tell which of them are wanted.
+    is_sifted: bool,
 }
 
 impl Rows {
@@ -167,11 +168,20 @@ impl Store {
         };
         let parts = match wanted.kind {
             Kind::Unpublished => parts().to_vec(),
-            Kind::Published | Kind::Unreadable | Kind::Any => vec![doc! {}],
+            Kind::Unreadable => vec![self.unreadable_filter(), self.sealed_filter()],
+            Kind::Published | Kind::Any => vec![doc! {}],
         };
-        for part in parts {
-            let cursor = self.selected(wanted.clone(), part, whole).await?;
-            let mut part = Part { cursor, head: None };
+        for (index, part) in parts.into_iter().enumerate() {
+            let is_sifted = wanted.kind == Kind::Unreadable && index > 0;
+            let mut wanted = wanted.clone();
+            if is_sifted {
+                wanted.limit = 0;
+            }
+            let mut part = Part {
+                cursor: self.selected(wanted, part, whole || is_sifted).await?,
+                head: None,
+                is_sifted,
+            };
             self.advance_part(&mut part).await?;
             rows.parts.push(part);
         }
@@ -217,8 +227,14 @@ impl Store {
     }
 
     async fn advance_part(&self, part: &mut Part) -> Result<()> {
-        let advanced = self.within("reading rows", part.cursor.advance()).await?;
-        part.head = advanced.then(|| part.cursor.current().to_owned());
+        part.head = None;
+        while self.within("reading rows", part.cursor.advance()).await? {
+            let row = part.cursor.current();
+            if !part.is_sifted || self.problem(row).is_some() {
+                part.head = Some(row.to_owned());
+                break;
+            }
+        }
         Ok(())
     }
 

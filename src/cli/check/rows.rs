@@ -28,6 +28,7 @@ pub(super) async fn look(
         if is_there {
             overdue(aim, findings).await?;
             unreadable(aim, findings).await?;
+            altered(aim, findings).await?;
             strangers(aim, group, findings).await?;
         }
         Ok::<_, Error>(())
@@ -89,6 +90,27 @@ async fn unreadable(aim: &Aim, findings: &mut Findings) -> Result<(), Error> {
             &name,
             "rows that no pump can read were looked for in vain for 10 s",
             format!("run `toa-outbox init {}`: its index makes that quick", aim.component.rows()),
+        ),
+    }
+    Ok(())
+}
+
+async fn altered(aim: &Aim, findings: &mut Findings) -> Result<(), Error> {
+    let name = aim.store.name();
+    match aim.store.altered().await? {
+        Some((0, _)) => {}
+        Some((count, first)) => findings.wrong(
+            &name,
+            format!("{} rows that were changed after they were written, such as {}", at_least(count), first.join("; ")),
+            format!(
+                "see them with `toa-outbox list --unreadable --component {}`; restore or delete them, they are not sent",
+                aim.component.id()
+            ),
+        ),
+        None => findings.warn(
+            &name,
+            "rows that were changed after they were written were looked for in vain for 10 s",
+            "look again when less is waiting",
         ),
     }
     Ok(())

@@ -11,7 +11,7 @@ use crate::{
     routes::RouteSet,
     row::{Row, RowId},
     sinks::{Message, Pace},
-    store::{decode, inspect::Glance},
+    store::inspect::Glance,
 };
 
 /// How often a message is given to a connection that was lost under it.
@@ -51,7 +51,7 @@ impl Sending<'_> {
             problems: Vec::new(),
             mark: None,
         };
-        let row = match decode(raw) {
+        let row = match self.aim.store.decode(raw) {
             Ok(row) => row,
             Err(malformed) => {
                 sent.problems.push(malformed.to_string());

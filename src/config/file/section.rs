@@ -194,13 +194,16 @@ impl<'a> Section<'a> {
             return Ok(None);
         };
         let text = match (key.kind, value.get_ref()) {
-            (Kind::Uri | Kind::Uris | Kind::Text | Kind::Address, DeValue::String(text)) => {
-                text.to_string()
-            }
+            (
+                Kind::Uri | Kind::Uris | Kind::Text | Kind::Address | Kind::Amount,
+                DeValue::String(text),
+            ) => text.to_string(),
             (Kind::Uris, list @ DeValue::Array(_)) => words(list)
                 .map(|words| words.join(" "))
                 .ok_or_else(|| self.mistyped(key, list))?,
-            (Kind::Number | Kind::Address, DeValue::Integer(number)) if number.radix() == 10 => {
+            (Kind::Number | Kind::Address | Kind::Amount, DeValue::Integer(number))
+                if number.radix() == 10 =>
+            {
                 number.as_str().to_owned()
             }
             (Kind::Switch, DeValue::Boolean(value)) => value.to_string(),
@@ -220,6 +223,7 @@ impl<'a> Section<'a> {
             Kind::Uris => "a text, or a list of texts",
             Kind::Number => "a whole number, without quotes and in decimal",
             Kind::Switch => "true or false",
+            Kind::Amount => "a whole number, or a text such as \"64MiB\"",
             Kind::Address => "a text such as \"127.0.0.1:9090\", or a port",
         };
         self.fault(key.name, kind(value), format!("expected {expected}"))

@@ -1,6 +1,9 @@
 //! Rows that nobody will publish.
 
-use std::time::Duration;
+use std::{
+    future::IntoFuture,
+    time::{Duration, Instant},
+};
 
 use bson::{Document, RawDocument, RawDocumentBuf, doc};
 use futures::TryStreamExt;
@@ -21,7 +24,7 @@ pub(crate) const MOST_COUNTED: u64 = 1000;
 
 /// Every row that neither is published nor could ever be. Without a date of publication, so that the index on it
 /// leaves out the rows that are done.
-pub(super) fn unreadable() -> Document {
+fn unreadable() -> Document {
     let uuid = |byte: u8| bson::Uuid::from_bytes([byte; 16]);
     // Binary values are compared by length, then by subtype: between these two there are UUIDs alone.
     let is_uuid = doc! { "_id": { "$gte": uuid(0), "$lte": uuid(255) } };
@@ -38,16 +41,68 @@ pub(super) fn unreadable() -> Document {
 }
 
 impl Store {
+    pub(super) fn unreadable_filter(&self) -> Document {
+        let unreadable = unreadable();
+        let bare = doc! { "publishedAt": null, codec::DIGEST: null };
+        match self.wants_digest {
+            true => doc! { "$or": [unreadable, bare] },
+            false => unreadable,
+        }
+    }
+
+    /// The other rows that have a digest and are to be published: the server cannot tell whether it is the right one.
+    pub(super) fn sealed_filter(&self) -> Document {
+        doc! {
+            "published": false,
+            codec::DIGEST: { "$ne": null },
+            "$nor": [self.unreadable_filter()],
+        }
+    }
+
+    /// How many rows are not what their digest says, at most [`MOST_COUNTED`], and which the first few are. None if none was
+    /// found in the time there is for it.
+    pub(crate) async fn altered(&self) -> Result<Option<(u64, Vec<String>)>> {
+        let begun = Instant::now();
+        let (mut count, mut first) = (0, Vec::new());
+        let sealed = self.rows.find(self.sealed_filter()).into_future();
+        let mut rows = self.within("looking for altered rows", sealed).await?;
+        while count < MOST_COUNTED && self.advance(&mut rows).await? {
+            if let Some(problem) = self.problem(rows.current()) {
+                count += 1;
+                first.extend((first.len() < 3).then_some(problem));
+            }
+            if begun.elapsed() > LONGEST {
+                return Ok((count > 0).then_some((count, first)));
+            }
+        }
+        Ok(Some((count, first)))
+    }
+
+    /// Why no pump will ever publish this row.
+    pub(crate) fn problem(&self, raw: &RawDocument) -> Option<String> {
+        problem(raw).or_else(|| {
+            let malformed = self.decode(raw).err()?;
+            Some(format!("row {}: {}", id(raw), malformed.problem))
+        })
+    }
+
     /// How many rows no pump can read, at most [`MOST_COUNTED`], and what is wrong with the first few. None if the
     /// server took too long over it.
     pub(crate) async fn unreadable(&self) -> Result<Option<(u64, Vec<String>)>> {
         let asked = async {
-            let count = self.rows.count_documents(unreadable());
+            let count = self.rows.count_documents(self.unreadable_filter());
             let count = count.limit(MOST_COUNTED).max_time(LONGEST).await?;
             let rows = self.rows.clone_with_type::<RawDocumentBuf>();
-            let first = rows.find(unreadable()).limit(3).max_time(LONGEST).await?;
+            let first = rows
+                .find(self.unreadable_filter())
+                .limit(3)
+                .max_time(LONGEST)
+                .await?;
             let first: Vec<RawDocumentBuf> = first.try_collect().await?;
-            Ok((count, first.iter().filter_map(|row| problem(row)).collect()))
+            Ok((
+                count,
+                first.iter().filter_map(|row| self.problem(row)).collect(),
+            ))
         };
         self.patient("looking for rows no pump can read", asked)
             .await
@@ -96,8 +151,8 @@ impl Store {
     }
 }
 
-/// Why no pump will ever publish this row.
-pub(crate) fn problem(raw: &RawDocument) -> Option<String> {
+/// What a pump does not even read.
+fn problem(raw: &RawDocument) -> Option<String> {
     let wrong = |problem: &str| Some(format!("row {}: {problem}", id(raw)));
     match (raw.get_bool("published"), raw.get_datetime("publishedAt")) {
         (Err(_), _) => {
@@ -111,8 +166,7 @@ pub(crate) fn problem(raw: &RawDocument) -> Option<String> {
     if raw.get_f64("lane").is_ok_and(|lane| lane.fract() != 0.0) {
         return wrong("lane is not a whole number, so no pump looks for it");
     }
-    let malformed = codec::decode(raw).err()?;
-    wrong(&malformed.problem)
+    None
 }
 
 #[cfg(test)]
@@ -126,6 +180,12 @@ mod tests {
 
     #[test]
     fn what_keeps_a_row_from_every_pump_is_said() {
+        let problem = |row: &RawDocument| {
+            let decoded = codec::decode(row)
+                .err()
+                .map(|malformed| malformed.to_string());
+            super::problem(row).or(decoded)
+        };
         let row = doc! { "_id": "x", "lane": 1, "published": false, "pending": 1, "event": { "state": {} } };
         assert_eq!(problem(&raw(row.clone())), None);
         for (field, value) in [
@@ -138,10 +198,7 @@ mod tests {
             let mut wrong = row.clone();
             wrong.insert(field, value);
             let text = problem(&raw(wrong)).unwrap();
-            assert!(
-                text.starts_with("row x: ") && text.contains(field),
-                "{text}"
-            );
+            assert!(text.starts_with("row x") && text.contains(field), "{text}");
         }
     }
 }
