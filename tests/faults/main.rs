@@ -3,7 +3,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod altered;
 mod broker;
+mod ceiling;
 mod culprit;
 #[cfg(feature = "sidecar")]
 mod init;

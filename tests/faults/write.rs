@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// A set whose commands are made to fail, for one test at a time.
-async fn failing() -> (MutexGuard<'static, ()>, &'static ReplicaSet, Rig) {
+pub async fn failing() -> (MutexGuard<'static, ()>, &'static ReplicaSet, Rig) {
     static SET: OnceCell<ReplicaSet> = OnceCell::const_new();
     static ALONE: Mutex<()> = Mutex::const_new(());
 

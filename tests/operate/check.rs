@@ -131,6 +131,23 @@ async fn rows_no_pump_can_read_and_routes_nobody_knows() {
 }
 
 #[tokio::test]
+async fn rows_that_were_changed_after_they_were_written() {
+    let stage = Stage::new().await;
+    stage.insert([row("fine", 1), altered()]).await;
+    let ran = stage.run(&["check"]).await.ends_with(1);
+    finds(
+        &ran,
+        "wrong",
+        "1 rows that were changed after they were written",
+        "list --unreadable",
+    );
+    assert!(
+        ran.line("were changed").contains("row altered: "),
+        "{ran:?}"
+    );
+}
+
+#[tokio::test]
 async fn exchanges_of_another_type() {
     let stage = prepared().await;
     declare_topic(&stage.amqp, &stage.exchange("created")).await;

@@ -5,7 +5,7 @@ use std::process::Stdio;
 use bson::{Bson, doc, oid::ObjectId};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 
-use crate::stage::{Stage, published, row, run, with};
+use crate::stage::{Stage, altered, published, row, run, with};
 
 #[tokio::test]
 async fn rows_are_listed_oldest_first_over_all_components() {
@@ -118,6 +118,78 @@ async fn rows_that_no_pump_can_read_are_listed_with_the_reason() {
     for row in listed {
         assert!(row["problem"].is_string(), "{row}");
     }
+}
+
+#[tokio::test]
+async fn rows_that_were_changed_after_they_were_written_are_listed_and_shown_and_not_sent() {
+    let stage = Stage::new().await;
+    stage
+        .insert([row("fine", 1), altered(), with(altered(), "_id", "stray")])
+        .await;
+    let strayed = doc! { "$set": { "lane": 128 } };
+    stage
+        .rows()
+        .update_one(doc! { "_id": "stray" }, strayed)
+        .await
+        .unwrap();
+    for limit in ["0", "2"] {
+        let listed = stage
+            .run(&["list", "--unreadable", "--json", "--limit", limit])
+            .await;
+        let listed = listed.ends_with(0).json();
+        let mut ids: Vec<_> = listed
+            .iter()
+            .map(|row| row["id"].as_str().unwrap())
+            .collect();
+        ids.sort_unstable();
+        assert_eq!(ids, ["altered", "stray"], "each once");
+    }
+    let shown = stage.run(&["show", "altered"]).await.ends_with(0);
+    assert!(
+        shown.line("no pump can read it").contains("digest"),
+        "{shown:?}"
+    );
+    assert!(!shown.out.contains("amqp/created"), "{shown:?}");
+    let sent = stage
+        .run(&["publish", "altered", "--yes"])
+        .await
+        .ends_with(1);
+    assert!(format!("{sent:?}").contains("digest"), "{sent:?}");
+}
+
+#[tokio::test]
+async fn where_integrity_is_asked_for_a_row_without_a_digest_is_told_as_well() {
+    let stage = Stage::new().await;
+    stage.insert([row("bare", 1)]).await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let text = format!(
+        "[[component]]\nnamespace = {:?}\nname = \"pots\"\nintegrity = true\n",
+        stage.namespace
+    );
+    std::fs::write(file.path(), text).unwrap();
+    let config = file.path().to_str().unwrap();
+    let listed = stage
+        .run(&["list", "--unreadable", "--json", "--config", config])
+        .await;
+    let listed = listed.ends_with(0).json();
+    assert_eq!(listed.len(), 1, "{listed:?}");
+    assert!(
+        listed[0]["problem"]
+            .as_str()
+            .unwrap()
+            .contains("integrity = true"),
+        "{listed:?}"
+    );
+    let checked = stage.run(&["check", "--config", config]).await.ends_with(1);
+    assert!(
+        checked.line("no pump can read").contains("row bare: "),
+        "{checked:?}"
+    );
+    let without = stage
+        .run(&["list", "--unreadable", "--json"])
+        .await
+        .ends_with(0);
+    assert!(without.json().is_empty());
 }
 
 #[tokio::test]

@@ -181,3 +181,12 @@ pub fn published(row: Document) -> Document {
         bson::DateTime::now(),
     )
 }
+
+/// A row whose event is not the one that its digest is of.
+pub fn altered() -> Document {
+    let digest = bson::Binary {
+        subtype: bson::spec::BinarySubtype::Generic,
+        bytes: vec![7; 32],
+    };
+    with(row("altered", 1), "digest", digest)
+}

@@ -3,6 +3,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod altered;
 mod appear;
 mod five;
 mod follow;
