@@ -8,7 +8,7 @@ use mongodb::Client;
 use toa_outbox::{Component, Label, Outbox, Settings};
 
 use crate::{
-    stage::{Ran, Stage, row, run, with},
+    stage::{Ran, Stage, altered, row, run, with},
     support::{Mongo, eventually, unique},
 };
 
