@@ -98,8 +98,7 @@ impl Component {
         self
     }
 
-    /// Whether rows are written with a digest of their event, a SHA-256 of it as the module `canonical` of this crate
-    /// defines it, default no. A row whose event was changed since, by whoever, is not sent, nor does it delay another: it is
+    /// Whether rows are written with a digest of their event, default no. A row whose event was changed since, by whoever, is not sent, nor does it delay another: it is
     /// reported by its id, as one that cannot be read.
     ///
     /// A digest that a row has is checked by whoever reads it, also where this says no. A row that has none is sent all the
@@ -108,6 +107,24 @@ impl Component {
     /// published.
     ///
     /// It shows mistakes, not malice: whoever may write the row can write its digest.
+    ///
+    /// # The digest
+    ///
+    /// In the row's field `digest`, as binary of subtype 0, stand the 32 bytes of the SHA-256 of the event's canonical form. That is the
+    /// [BSON](https://bsonspec.org) of the document `{ input, origin, state, trailers }`, in which
+    ///
+    /// - all four are there, null where there is nothing, and nothing else is that may stand in the row's `event`;
+    /// - the keys of every document, at every depth, in arrays and in the scope of code too, are in ascending order of their UTF-8 bytes, and
+    ///   each is there once;
+    /// - arrays keep their order;
+    /// - no value is converted: an int32, an int64, a double and a decimal of the same number are four values, 0.0 and -0.0 are
+    ///   two.
+    ///
+    /// So a writer in another language sorts the keys, encodes with the BSON library it has, and hashes. It has to hash the types that
+    /// are stored: a number that its driver stores as an int32 is none of another type.
+    ///
+    /// The digest of `{ input: "in", origin: null, state: { _id: 1, material: "clay" }, trailers: null }`, where 1 is an int32, is
+    /// `192300bca9ac2e0ba0cd0ff75caf0f31eff733a58524c3f3f701cdb05f8d9800`.
     pub fn integrity(mut self, integrity: bool) -> Self {
         self.integrity = integrity;
         self

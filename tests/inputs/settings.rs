@@ -38,6 +38,7 @@ TOA_OUTBOX_RETENTION=-1 => TOA_OUTBOX_RETENTION | from 0 to 2147483647
 TOA_OUTBOX_INFLIGHT=1e3 => TOA_OUTBOX_INFLIGHT | from 1 to 100000
 TOA_OUTBOX_DEFER=yes => TOA_OUTBOX_DEFER | expected 0 or 1
 TOA_OUTBOX_ENSURE= => TOA_OUTBOX_ENSURE | expected 0 or 1
+TOA_OUTBOX_CEILING=64MB => TOA_OUTBOX_CEILING (environment): "64MB" | such as 100000 | 64MiB
 TOA_OUTBOX_SLOT=3/3 => TOA_OUTBOX_SLOT | such as 0/2
 TOA_ATOMICITY_INTERVAL=2s => TOA_ATOMICITY_INTERVAL | from 10 to 60000
 TOA_OUTBOX_DATABASE= => TOA_OUTBOX_DATABASE | leave it out
@@ -108,6 +109,8 @@ interval = "5000" => interval (toa-outbox.toml line 1): "a text" | whole number,
 interval = 1.5 => "a fraction" | whole number
 interval = -5 => interval | from 10 to 3600000
 defer = 1 => defer | true or false
+ceiling = true => ceiling | "64MiB"
+ceiling = "64MB" => ceiling (toa-outbox.toml line 1): "64MB" | KiB, MiB or GiB
 mongodb = 5 => mongodb | a text in quotes
 mongodb = "mongodb://me:hunter2@" => mongodb (toa-outbox.toml line 1) | connection string
 amqp = [5] => amqp | a list of texts
@@ -134,6 +137,7 @@ encodng = "json" => component tea.pots, encodng (toa-outbox.toml line 4) | did y
 encoding = "jsn" => component tea.pots, encoding | "jsn" | did you mean json?
 encoding = 1 => encoding | a text in quotes
 mandatory = "no" => mandatory | true or false
+integrity = 1 => integrity | true or false
 headers = { tenant = 1 } => headers | a table of texts
 labels = "created" => labels | a list of texts
 labels = ["create"] => labels | did you mean created? | [[component.label]]
