@@ -5,10 +5,10 @@ use std::time::{Duration, Instant};
 /// After which a count is old.
 const PERIOD: Duration = Duration::from_secs(1);
 
-/// The least time from one count to the next where there is no room.
+/// The least time from one count to the next, but for a row that waits for it with room left.
 const LEAST_PAUSE: Duration = Duration::from_millis(100);
 
-/// The same, in times of what a count takes: one who is refused over and over must not be a load.
+/// The same, in times of what a count takes: neither who looks ahead nor who is refused over and over may be a load.
 const PAUSE: u32 = 10;
 
 /// What one process may add to a count: this part of the room there was.
@@ -98,7 +98,11 @@ impl Book {
             Last::Failed { at } => now >= *at + PERIOD,
             Last::Counted(count) => {
                 let is_soon = self.used.saturating_mul(2) > count.grant;
-                now >= count.at + if is_soon { count.pause } else { PERIOD }
+                let wait = match is_soon {
+                    true => count.pause,
+                    false => count.pause.max(PERIOD),
+                };
+                now >= count.at + wait
             }
         }
     }
@@ -182,6 +186,9 @@ mod tests {
         assert!(book.is_stale(now + PERIOD));
         book.open(1);
         assert!(book.is_stale(now + LEAST_PAUSE), "half of it is used");
+        let mut slow = Book::new(16_000);
+        slow.counted(0, 0, now, PERIOD);
+        assert!(!slow.is_stale(now + PERIOD * 9) && slow.is_stale(now + PERIOD * 10));
         (501..1000).for_each(|_| book.open(1));
         assert_eq!(book.judge(1, now), Verdict::Unknown);
     }
