@@ -219,6 +219,32 @@ Feature: Write
         | is away        |
         | has gone quiet |
 
+  Rule: No more is written than may wait
+
+    Scenario: What is over the ceiling is refused, and what is there is published
+      Given the broker is away
+      And no more than 2 rows may wait
+      When the pot "blue" is created
+      And the pot "red" is created
+      And the pot "green" is created in vain
+      Then the caller is told: the outbox holds 2 rows and no more
+      And the pot "green" is not stored
+      When the broker is back
+      Then "created" arrives for the pot "blue"
+      And "created" arrives for the pot "red"
+      And every row is marked
+      And nothing else arrives
+
+  Rule: What is redacted is neither stored nor published
+
+    Scenario: The entity keeps it
+      Given the field card of the state is redacted
+      When the pot "blue" is created with { "card": "4242", "material": "clay" } and the input { "by": "ann" }
+      Then the pot "blue" is stored as { "_id": "blue", "card": "4242", "material": "clay", "_version": 1 }
+      And "created" arrives as { "_id": "blue", "material": "clay", "_version": 1 }
+      And the row of the pot "blue" is marked
+      And its event is { "origin": null, "state": { "_id": "blue", "material": "clay", "_version": 1 }, "trailers": null, "input": { "by": "ann" } }
+
   Rule: Rows are written only where something consumes their events
 
     Scenario: Only what is consumed is published

@@ -104,7 +104,7 @@ pub struct Settings {
     /// [`Error::Ceiling`], default no limit. `TOA_OUTBOX_CEILING`: rows (`100000`), or bytes (`64MiB`, `KiB`, `GiB`).
     ///
     /// Counted are rows that are not published, rows given up on that are kept as copies, and the new one. A refusal
-    /// touches nothing of what is there, and writing goes on some tenths of a second after the backlog has fallen. A count
+    /// touches nothing of what is there, and writing goes on some tenths of a second after the backlog has fallen, two seconds where it is of a hundred thousand rows. A count
     /// that fails refuses nothing; it is reported. Of no meaning where no rows are written: on a standalone server, and
     /// for a component of which nothing is consumed.
     ///

@@ -59,6 +59,8 @@ impl Gate {
             stale: Notify::new(),
         });
         relay.run_beside(gate.clone().run());
+        // So that the first row need not wait for it.
+        gate.stale.notify_one();
         gate
     }
 

@@ -7,7 +7,7 @@ use std::sync::{
 
 use bson::{Bson, doc};
 use cucumber::{given, when};
-use toa_outbox::{BoxError, Component, Encoding, Event, Label};
+use toa_outbox::{BoxError, Component, Encoding, Event, Label, Redact};
 
 use super::world::Tea;
 
@@ -19,6 +19,7 @@ pub struct Declared {
     encoding: Encoding,
     mandatory: bool,
     header: Option<(String, String)>,
+    redact: Vec<Redact>,
     /// The template of exchange names.
     exchange: String,
 }
@@ -31,6 +32,7 @@ impl Default for Declared {
             encoding: Encoding::Json,
             mandatory: false,
             header: None,
+            redact: Vec::new(),
             exchange: "{namespace}.{name}.{label}".into(),
         }
     }
@@ -42,6 +44,7 @@ impl Declared {
             .labels(self.labels.clone())
             .encoding(self.encoding)
             .mandatory(self.mandatory)
+            .redact(self.redact.clone())
             .exchange(&self.exchange);
         match &self.header {
             Some((name, value)) => component.header(name, value),
@@ -54,6 +57,12 @@ impl Declared {
         let template = self.exchange.replace("{namespace}", namespace);
         template.replace("{name}", "pots").replace("{label}", label)
     }
+}
+
+#[given(regex = r"^the field (\w+) of the state is redacted$")]
+fn redacted(w: &mut Tea, field: String) {
+    let path = format!("state.{field}");
+    w.declared.redact.push(Redact::dropped(path));
 }
 
 /// The system's label of this name, or one of the user's own.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use cucumber::{given, when};
+use toa_outbox::Ceiling;
 
 use super::world::{Audience, Broker, Tea};
 
@@ -45,6 +46,11 @@ async fn somebody_comes(w: &mut Tea, name: String) {
 #[given(regex = r"^an interval of (\d+) ms$")]
 fn interval(w: &mut Tea, ms: u64) {
     w.settings.interval = Duration::from_millis(ms);
+}
+
+#[given(regex = r"^no more than (\d+) rows may wait$")]
+fn ceiling(w: &mut Tea, rows: u64) {
+    w.settings.ceiling = Some(Ceiling::Rows(rows));
 }
 
 /// Its next cycle comes long after the scenario.
