@@ -175,12 +175,12 @@ async fn what_is_there_already_is_found_and_all_else_refused_before_it_is_writte
 async fn a_count_that_fails_refuses_nothing() {
     let (_alone, set, mut rig) = crate::write::failing().await;
     hold(&mut rig, Ceiling::Rows(1));
-    let pots = rig.open().await;
     set.fail_command(doc! {
         "mode": "alwaysOn",
         "data": { "failCommands": ["aggregate"], "errorCode": 96 },
     })
     .await;
+    let pots = rig.open().await;
     let mut outcomes = Vec::new();
     for _ in 0..3 {
         outcomes.push(create(&pots, 1).await);
