@@ -32,7 +32,7 @@ use crate::{
     row::{Row, RowId},
 };
 
-pub(crate) use codec::{Malformed, decode, encode, seal};
+pub(crate) use codec::{Malformed, decode, encode, row_id_in as row_id, seal};
 #[cfg(feature = "sidecar")]
 pub(crate) use discover::{Found, components, found};
 pub use ensure::init;

@@ -4,6 +4,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
+use bson::RawDocument;
 use futures::future::join_all;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
@@ -18,8 +19,9 @@ use crate::{
     row::{Row, RowId, now},
     sinks::{Answer, Message, Outlet, Policy},
     store::{
-        Marking, Store, decode,
+        Marking, Store,
         deliveries::{Claimed, Deliveries, Failure, retrying},
+        row_id,
     },
 };
 
@@ -50,6 +52,9 @@ pub(super) struct Retries {
     pub(super) meters: Meters,
     pub(super) reports: Reports,
 }
+
+/// Rows, or why one cannot be read.
+type Rows = HashMap<RowId, Result<Row, String>>;
 
 /// What became of one that was claimed.
 enum Fate {
@@ -102,9 +107,9 @@ impl Retries {
     }
 
     /// The rows they are of, as they are in the outbox or as they were kept.
-    async fn rows(&self, claimed: &[Claimed]) -> Result<HashMap<RowId, Row>> {
-        let kept = claimed.iter().filter_map(Claimed::row_kept);
-        let mut rows: HashMap<RowId, Row> = kept.map(|row| (row.id.clone(), row)).collect();
+    async fn rows(&self, claimed: &[Claimed]) -> Result<Rows> {
+        let kept = |one: &Claimed| Some((one.row.clone(), self.decoded(one.copy.as_ref()?)));
+        let mut rows: Rows = claimed.iter().filter_map(kept).collect();
         let wanted = claimed.iter().filter(|one| one.copy.is_none());
         let wanted: Vec<RowId> = wanted.map(|one| one.row.clone()).collect();
         if wanted.is_empty() {
@@ -112,22 +117,30 @@ impl Retries {
         }
         let mut cursor = self.store.unpublished(&wanted, MOST).await?;
         while self.store.advance(&mut cursor).await? {
-            if let Ok(row) = decode(cursor.current()) {
-                rows.insert(row.id.clone(), row);
+            let raw = cursor.current();
+            if let Some(id) = row_id(raw) {
+                rows.insert(id, self.decoded(raw));
             }
         }
         Ok(rows)
     }
 
-    async fn attempt(&self, one: &Claimed, rows: &HashMap<RowId, Row>, term: &Term) -> Fate {
+    fn decoded(&self, raw: &RawDocument) -> Result<Row, String> {
+        let row = self.store.decode(raw);
+        row.map_err(|malformed| malformed.to_string())
+    }
+
+    async fn attempt(&self, one: &Claimed, rows: &Rows, term: &Term) -> Fate {
         let spelled = retrying(&one.route);
-        let owes = |row: &&Row| {
+        let owes = |row: &Row| {
             let outstanding = row.outstanding.as_deref().unwrap_or_default();
             one.copy.is_some() || outstanding.contains(&spelled)
         };
-        let Some(row) = rows.get(&one.row).filter(owes) else {
+        let row = match rows.get(&one.row) {
+            Some(Ok(row)) if owes(row) => row,
             // It was taken, and this process or another died before it said so here.
-            return Fate::Taken;
+            Some(Ok(_)) | None => return Fate::Taken,
+            Some(Err(malformed)) => return Fate::Rejected(malformed.clone()),
         };
         let mut known = self.routes.all.iter().enumerate();
         let known =

@@ -120,6 +120,11 @@ fn is_altered(raw: &RawDocument, event: &Event) -> bool {
     canonical::event(event).map_or(true, |bytes| canonical::digest(&bytes) != stored.bytes)
 }
 
+/// The id of a row, as far as it has one.
+pub(crate) fn row_id_in(raw: &RawDocument) -> Option<RowId> {
+    row_id(raw.get("_id").ok()??)
+}
+
 pub(super) fn row_id(id: RawBsonRef<'_>) -> Option<RowId> {
     match id {
         RawBsonRef::Binary(binary) if binary.subtype == BinarySubtype::Uuid => {

@@ -26,11 +26,7 @@ use mongodb::{
 };
 
 use super::{Store, codec};
-use crate::{
-    error::Result,
-    row::{Row, RowId},
-    sinks::Next,
-};
+use crate::{error::Result, row::RowId, sinks::Next};
 
 /// What a service with sinks does there, in the words of MongoDB's privileges.
 pub(crate) const ACTIONS: &[&str] = &["find", "insert", "update", "remove"];
@@ -111,9 +107,7 @@ pub(crate) fn retrying(route: &str) -> String {
 impl Deliveries {
     pub(crate) fn new(rows: &Store) -> Self {
         Self {
-            all: rows
-                .database
-                .collection(&format!("{}_deliveries", rows.collection())),
+            all: rows.database.collection(&rows.deliveries()),
             rows: rows.clone(),
         }
     }
@@ -275,13 +269,6 @@ impl Deliveries {
         request: impl Future<Output = Result<T, mongodb::error::Error>>,
     ) -> Result<T> {
         super::within(&self.name(), attempted, request).await
-    }
-}
-
-impl Claimed {
-    /// The row it is of, where there is a copy that can be read.
-    pub(crate) fn row_kept(&self) -> Option<Row> {
-        codec::decode(self.copy.as_ref()?).ok()
     }
 }
 
