@@ -137,3 +137,58 @@ Feature: Deliveries that fail
       When the sink "bad" is resumed
       Then the sink "bad" takes "created" of 60 pots once
       And every row is marked
+
+  Rule: A handler in the service is a consumer
+
+    Scenario: Each has its own, and none holds up another
+      Given a consumer of each of them
+      And a handler "billing" of "tea_pots.created"
+      And a handler "search" of "tea_pots.*", which fails the pot "pot-37"
+      And a handler "mailing" of "tea_pots.created", which hangs the pot "pot-38"
+      When 100 pots are created by 8 tasks
+      Then the sink "billing" takes "created" of each of the 100 pots once
+      And the sink "search" takes "created" of each of the 100 pots once but "pot-37"
+      And the sink "mailing" takes "created" of each of the 100 pots once but "pot-38"
+      And the delivery of "created" of the pot "pot-37" to "search" is retrying
+      And the delivery of "created" of the pot "pot-38" to "mailing" is retrying
+      And no sink takes anything else
+
+    Scenario: A handler that panics is dead after ten attempts
+      Given a handler "billing" of "tea_pots.created", which panics the pot "blue"
+      When the pot "blue" is created
+      Then the delivery of "created" of the pot "blue" to "billing" is retrying after 1 attempt
+      When nine of its attempts have failed
+      Then the delivery of "created" of the pot "blue" to "billing" is dead after 10 attempts
+      And every row is marked
+
+    Scenario: Several of one name
+      Given a handler "billing" of "tea_pots.created"
+      And a handler "billing" of "tea_pots.deleted"
+      When the pot "blue" is created
+      And the pot "blue" is terminated
+      Then the sink "billing" takes "created" of the pot "blue"
+      And the sink "billing" takes "deleted" of the pot "blue"
+      And no sink takes anything else
+
+    Scenario: Two of one name for one label
+      Given a handler "billing" of "tea_pots.created"
+      And a handler "billing" of "tea_pots.*"
+      When the service starts in vain
+      Then the caller is told: which has a handler under this name
+
+    Scenario: One that nobody has had for the grace is abandoned
+      Given a consumer of each of them
+      And a grace of 2 s for consumers
+      And a handler "billing" of "tea_pots.created"
+      And the service runs
+      When the service is shut down
+      And the sink "billing" is not in the next version
+      And the service starts again
+      And 20 pots are created by 4 tasks
+      Then every row owes nothing but "billing/created"
+      And 20 deliveries are abandoned
+      And every row is marked
+      When the sink "billing" is back in one more service
+      And the pot "blue" is created
+      Then the sink "billing" takes "created" of the pot "blue"
+      And no sink takes anything else

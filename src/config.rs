@@ -132,6 +132,9 @@ pub struct Settings {
     pub confirm_timeout: Duration,
     /// How long a [`Sink`](crate::Sink) may take for a batch before it counts as failed, default 30 s.
     pub sink_timeout: Duration,
+    /// How long no replica may have had a [consumer](crate::Builder::consume), or a label, before rows owe it nothing more;
+    /// longer than a rolling deploy takes and than clocks differ, at least a second, default 15 min.
+    pub consumer_grace: Duration,
     /// How long a shutdown waits for what is in flight, default 10 s.
     pub grace: Duration,
 }
@@ -158,6 +161,7 @@ impl Default for Settings {
             deadline: Duration::from_secs(120),
             confirm_timeout: Duration::from_secs(60),
             sink_timeout: Duration::from_secs(30),
+            consumer_grace: Duration::from_secs(15 * 60),
             grace: Duration::from_secs(10),
         }
     }
@@ -186,6 +190,7 @@ impl fmt::Debug for Settings {
             .field("deadline", &self.deadline)
             .field("confirm_timeout", &self.confirm_timeout)
             .field("sink_timeout", &self.sink_timeout)
+            .field("consumer_grace", &self.consumer_grace)
             .field("grace", &self.grace)
             .finish()
     }
@@ -285,6 +290,7 @@ impl Settings {
             ("deadline", self.deadline),
             ("confirm_timeout", self.confirm_timeout),
             ("sink_timeout", self.sink_timeout),
+            ("consumer_grace", self.consumer_grace),
             ("grace", self.grace),
         ];
         for (name, span) in spans {

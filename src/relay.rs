@@ -158,6 +158,7 @@ impl Relay {
             lines: lines.clone(),
             sinks: sinks.clone(),
             interval: settings.interval,
+            grace: settings.consumer_grace,
             assigned: seat.desk.assigned(),
             reports: Reports::default(),
             renewed: Instant::now(),

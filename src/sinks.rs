@@ -10,6 +10,7 @@
 pub(crate) mod amqp;
 mod batched;
 mod cap;
+mod consumer;
 pub(crate) mod file;
 mod halt;
 mod outlet;
@@ -24,6 +25,7 @@ use crate::{clock::Term, label::BoxError};
 pub(crate) use {
     batched::{Batched, Erased},
     cap::Cap,
+    consumer::{Consumer, Handler},
     outlet::Outlet,
     policy::Next,
 };

@@ -4,8 +4,8 @@ use metrics::{describe_counter, describe_gauge, describe_histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusRecorder};
 
 use super::{
-    AVOIDED, BLOCKED, COMMIT_TO_CONFIRM, CONNECTED, CYCLE, FAILED, IN_FLIGHT, LANES, MALFORMED,
-    MARKED, MEMBERS, OLDEST, PUBLISH, PUBLISHED, REOPENED, TAILED, UNASSIGNED, UNPUBLISHED,
+    AVOIDED, BLOCKED, COMMIT_TO_CONFIRM, CONNECTED, CYCLE, DIED, FAILED, IN_FLIGHT, LANES, MALFORMED,
+    MARKED, MEMBERS, OLDEST, PUBLISH, PUBLISHED, REOPENED, RETRIED, TAILED, UNASSIGNED, UNPUBLISHED,
 };
 
 /// From the fastest confirm to a backlog of an hour.
@@ -58,6 +58,11 @@ pub(crate) fn describe() {
         UNASSIGNED,
         "Cycles that read nothing because no lane was owned"
     );
+    describe_counter!(
+        RETRIED,
+        "Attempts at messages that failed for themselves"
+    );
+    describe_counter!(DIED, "Messages that were given up, and are kept as dead deliveries");
     describe_gauge!(LANES, "Lanes this replica owns, of 128");
     describe_gauge!(MEMBERS, "Members of the group that shares the lanes");
     describe_counter!(TAILED, "Rows the tail took");
@@ -96,6 +101,8 @@ mod tests {
             drop((meters.flying(), meters.cycle()));
             meters.unassigned();
             meters.lanes(128);
+            meters.retried();
+            meters.died();
             let tail = TailMeters::new("tea.pots");
             tail.taken();
             tail_reopened();

@@ -2,6 +2,7 @@
 
 use std::{collections::HashSet, sync::Arc};
 
+use futures::FutureExt;
 use mongodb::Database;
 
 use super::{Inner, Mode, Outbox, gate::Gate, subscription::Hub};
@@ -9,10 +10,12 @@ use crate::{
     component::Component,
     config::Settings,
     error::{Error, Result},
+    label::BoxError,
     relay::Relay,
     routes::{MOST, Routes},
     sinks::{
-        AMQP, Batched, Erased, Kind, Outlet, Sink, SinkOptions, Terms, amqp::Amqp, unusable_name,
+        AMQP, Batched, Consumer, Erased, Handler, Kind, Message, Outlet, Sink, SinkOptions, Terms,
+        amqp::Amqp, unusable_name,
     },
     slots::Seat,
     store::{Store, deliveries::Deliveries, registry::Registry, server::Hello},
@@ -25,6 +28,7 @@ pub struct Builder {
     settings: Settings,
     amqp: Option<Amqp>,
     sinks: Vec<Own>,
+    handlers: Vec<Handled>,
 }
 
 /// A sink of the application's own, not started yet.
@@ -36,6 +40,13 @@ struct Own {
     kind: Kind,
 }
 
+/// A handler in the service, not started yet.
+struct Handled {
+    name: Arc<str>,
+    pattern: String,
+    handler: Handler,
+}
+
 impl Builder {
     pub(super) fn new(database: &Database, component: Component, settings: Settings) -> Self {
         Self {
@@ -44,6 +55,7 @@ impl Builder {
             settings,
             amqp: None,
             sinks: Vec::new(),
+            handlers: Vec::new(),
         }
     }
 
@@ -89,6 +101,50 @@ impl Builder {
         self
     }
 
+    /// With a handler in this service, for the messages of those labels that fit the pattern: a sink under that name, with
+    /// [`Policy::backoff`](crate::Policy::backoff). Several handlers may have one name, for labels of their own.
+    ///
+    /// Handlers are isolated from each other: one that fails, panics or takes longer than [`Settings::sink_timeout`] has that
+    /// message tried again, and is dead after 10 attempts; all others go on. A message may come again, so a handler that must not
+    /// do a thing twice remembers what it has done by its own name, [`label`](crate::Message::label) and [`row`](crate::Message::row). It must not block its
+    /// thread.
+    ///
+    /// A consumer whose code is gone must not keep rows for ever: when no replica has had it for
+    /// [`Settings::consumer_grace`], it is owed nothing more, and what it was owed is *abandoned*: copies are kept in
+    /// `<collection>_outbox_deliveries`. One that comes back is given what is committed from then on; what was
+    /// abandoned it gets by a replay alone.
+    ///
+    /// ```no_run
+    /// # use toa_outbox::{Component, Label, Outbox, Result, Settings};
+    /// # async fn bill(_: &str) -> Result<(), std::io::Error> { Ok(()) }
+    /// # async fn example(database: mongodb::Database) -> Result<()> {
+    /// let pots = Component::new("tea", "pots").labels(Label::system());
+    /// let pots = Outbox::builder(&database, pots, Settings::from_env()?)
+    ///     .consume("billing", "tea_pots.created", async |message| {
+    ///         bill(message.row()).await?;
+    ///         Ok(())
+    ///     })
+    ///     .open()
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    pub fn consume<F>(
+        mut self,
+        name: impl Into<String>,
+        pattern: impl Into<String>,
+        handler: impl Fn(Message) -> F + Send + Sync + 'static,
+    ) -> Self
+    where
+        F: Future<Output = Result<(), BoxError>> + Send + 'static,
+    {
+        self.handlers.push(Handled {
+            name: name.into().into(),
+            pattern: pattern.into(),
+            handler: Box::new(move |message| handler(message).boxed()),
+        });
+        self
+    }
+
     /// Opens the outbox: creates the collection of its rows and the indexes where they are missing, and starts the relay. A
     /// broker that cannot be reached is no error. Must be called within a tokio runtime.
     ///
@@ -98,6 +154,7 @@ impl Builder {
     /// [`Error::Store`] if MongoDB cannot be reached or refuses.
     pub async fn open(mut self) -> Result<Outbox> {
         self.settings.check("builder")?;
+        self.gather()?;
         let routes = Arc::new(self.routes()?);
         if routes.all.is_empty() {
             tracing::info!(
@@ -111,6 +168,53 @@ impl Builder {
             false => self.inline(&routes)?,
         };
         Ok(self.outbox(routes, mode))
+    }
+
+    /// The handlers of one name become one sink.
+    fn gather(&mut self) -> Result<()> {
+        let mut consumers: Vec<(Arc<str>, Vec<String>, Consumer)> = Vec::new();
+        for Handled {
+            name,
+            pattern,
+            handler,
+        } in self.handlers.drain(..)
+        {
+            let patterns = [pattern.clone()];
+            let routes = self.component.routes_to(&name, &patterns)?;
+            let labels: Vec<String> = routes
+                .iter()
+                .map(|route| route.label.name().to_owned())
+                .collect();
+            let place = consumers.iter().position(|(known, ..)| *known == name);
+            let place = place.unwrap_or_else(|| {
+                let consumer = Consumer::new(self.settings.sink_timeout);
+                consumers.push((name.clone(), Vec::new(), consumer));
+                consumers.len() - 1
+            });
+            let (_, all, consumer) = &mut consumers[place];
+            if let Some(before) = consumer.handles(&labels) {
+                return Err(Error::Setting {
+                    name: format!("consumer {name:?}"),
+                    origin: "builder".into(),
+                    value: pattern,
+                    expected: format!(
+                        "expected a pattern of other labels than {before:?}, which has a handler under this name"
+                    ),
+                });
+            }
+            all.push(pattern.clone());
+            consumer.add(pattern, labels, handler);
+        }
+        for (name, patterns, consumer) in consumers {
+            self.sinks.push(Own {
+                name,
+                patterns,
+                sink: Box::new(consumer),
+                options: SinkOptions::default(),
+                kind: Kind::Consumer,
+            });
+        }
+        Ok(())
     }
 
     fn store(&self) -> Store {

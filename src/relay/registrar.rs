@@ -17,13 +17,6 @@ use crate::{
     store::registry::{Known, Pause, Registered, Registry, Served},
 };
 
-/// How long nobody may have served a route, or a consumer, before it is owed nothing more: longer than a rolling deploy takes, and
-/// than the clocks of two replicas differ.
-pub(crate) const GRACE: Duration = Duration::from_secs(15 * 60);
-
-/// How often it is said that a route is served: well within the grace.
-const RENEWAL: Duration = Duration::from_secs(5 * 60);
-
 /// After how many intervals everybody has looked again.
 const LOOKS: u32 = 3;
 
@@ -32,6 +25,8 @@ pub(super) struct Registrar {
     pub(super) lines: Lines,
     pub(super) sinks: Arc<[Outlet]>,
     pub(super) interval: Duration,
+    /// How long nobody may have served a route, or a consumer, before it is owed nothing more.
+    pub(super) grace: Duration,
     /// Told when lanes come and go, and with them other replicas.
     pub(super) assigned: watch::Receiver<u64>,
     pub(super) reports: Reports,
@@ -61,7 +56,7 @@ impl Registrar {
 
     async fn once(&mut self) -> Result<()> {
         self.pause().await?;
-        if self.renewed.elapsed() >= RENEWAL {
+        if self.renewed.elapsed() >= self.grace / 3 {
             self.renew().await?;
             self.renewed = Instant::now();
         }
@@ -129,16 +124,17 @@ impl Registrar {
     }
 
     async fn tidy_one(&self, line: &Line, sink: &Registered) -> Result<()> {
-        let is_stale = |served: &Served| served.ago > GRACE;
+        let is_stale = |served: &Served| served.ago > self.grace;
         let is_served = line.serves(&sink.sink) || !sink.routes.iter().all(is_stale);
         let may_leave = is_served || sink.kind == Kind::Consumer;
         if may_leave && sink.routes.iter().any(is_stale) {
             tracing::warn!(
                 collection = sink.collection,
                 sink = sink.sink,
-                "labels of this sink have had nobody to serve them for {GRACE:?}, and are not owed any more"
+                grace = ?self.grace,
+                "labels of this sink have had nobody to serve them for so long, and are not owed any more"
             );
-            self.registry.dismiss(sink, GRACE).await?;
+            self.registry.dismiss(sink, self.grace).await?;
         }
         for route in &sink.leaving {
             if route.ago > self.interval * LOOKS {

@@ -20,7 +20,7 @@ use tokio::{
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    Answer, Cap, Message, Pace, Sink, Terms, Unreachable, Verdict,
+    Answer, Cap, Kind, Message, Pace, Sink, Terms, Unreachable, Verdict,
     halt::{Circuit, Halt},
 };
 use crate::{clock::at, config::Settings, label::BoxError, report::Reports};
@@ -301,16 +301,21 @@ impl Feeding {
             return Err(Fault::Failed(wrong));
         }
         let is_rejected = |verdict: &Verdict| matches!(verdict, Verdict::Rejected(_));
-        let is_failed = |verdict: &Verdict| matches!(verdict, Verdict::Retry { after: None, .. });
-        let is_whole = verdicts.iter().all(is_rejected) || verdicts.iter().all(is_failed);
-        match verdicts.len() > 1 && is_whole {
+        let is_whole = verdicts.iter().all(is_rejected);
+        // A handler is asked for each message by itself.
+        let is_shared = self.shared.terms.kind == Kind::Sink;
+        match is_shared && verdicts.len() > 1 && is_whole {
             // Perhaps for the company of one.
-            true => Err(Fault::Failed("nothing of it was taken".into())),
+            true => Err(Fault::Failed("all of it was rejected".into())),
             false => Ok(verdicts),
         }
     }
 
     fn take(&mut self, batch: &mut Batch, part: Range<usize>, verdicts: Vec<Verdict>) {
+        let is_retry = |verdict: &Verdict| matches!(verdict, Verdict::Retry { .. });
+        let is_handler = self.shared.terms.kind == Kind::Consumer;
+        // What is said of all of a batch is said of the destination, not of each message.
+        let is_each = is_handler || verdicts.len() == 1 || !verdicts.iter().all(is_retry);
         for (index, verdict) in part.zip(verdicts) {
             let answer = match verdict {
                 Verdict::Accepted | Verdict::Duplicate => {
@@ -321,9 +326,9 @@ impl Feeding {
                 Verdict::Retry { reason, after } => {
                     self.rest(&reason, after);
                     match after {
+                        None if is_each => Answer::Failed { reason },
                         // It spoke of itself.
-                        Some(_) => Answer::owed(Pace::NextCycle, reason),
-                        None => Answer::Failed { reason },
+                        _ => Answer::owed(Pace::NextCycle, reason),
                     }
                 }
                 Verdict::Paused {

@@ -131,3 +131,18 @@ async fn owes_alone(w: &mut Tea, route: String) {
     })
     .await;
 }
+
+#[when("nine of its attempts have failed")]
+async fn nine_failed(w: &mut Tea) {
+    let nine = doc! { "$set": { "attempts": 9, "next": bson::DateTime::now() } };
+    w.deliveries().update_many(doc! {}, nine).await.unwrap();
+}
+
+#[then(regex = r#"^(\d+) deliveries are abandoned$"#)]
+async fn abandoned(w: &mut Tea, count: u64) {
+    let abandoned = doc! { "state": "abandoned", "row.event": { "$exists": true } };
+    eventually(PATIENCE, "they are abandoned", async || {
+        w.deliveries().count_documents(abandoned.clone()).await.unwrap() == count
+    })
+    .await;
+}

@@ -22,6 +22,7 @@ pub struct Destination {
     name: String,
     patterns: Vec<String>,
     options: SinkOptions,
+    is_handler: bool,
     state: Arc<Mutex<State>>,
 }
 
@@ -44,7 +45,24 @@ struct Conduct {
 impl Destination {
     pub fn added_to(&self, builder: Builder, local: impl Fn(&str) -> String) -> Builder {
         let patterns: Vec<String> = self.patterns.iter().map(|pattern| local(pattern)).collect();
+        if self.is_handler {
+            let handle = |builder: Builder, pattern: &String| {
+                let sink = self.clone();
+                builder.consume(&self.name, pattern, move |message| {
+                    let sink = sink.clone();
+                    async move { sink.handle(message).await }
+                })
+            };
+            return patterns.iter().fold(builder, handle);
+        }
         builder.sink_with(&self.name, patterns, self.clone(), self.options.clone())
+    }
+
+    async fn handle(&self, message: Message) -> Result<(), BoxError> {
+        match self.deliver(&[message]).await?.remove(0) {
+            Verdict::Accepted => Ok(()),
+            other => Err(format!("{other:?}").into()),
+        }
     }
 
     fn taken(&self, label: &str, pot: &str) -> usize {
@@ -137,9 +155,9 @@ impl Tea {
 }
 
 #[given(
-    regex = r#"^a sink "(\S+)" of "([^"]*)"(?:, which (fails|panics|hangs|rejects|is away|begins now|asks for a rest|asks for a pause)(?: the pot "(\S+)")?)?$"#
+    regex = r#"^a (sink|handler) "(\S+)" of "([^"]*)"(?:, which (fails|panics|hangs|rejects|is away|begins now|asks for a rest|asks for a pause)(?: the pot "(\S+)")?)?$"#
 )]
-fn declared(w: &mut Tea, name: String, patterns: String, does: String, pot: String) {
+fn declared(w: &mut Tea, kind: String, name: String, patterns: String, does: String, pot: String) {
     // What hangs is to be seen within the scenario.
     w.settings.sink_timeout = Duration::from_millis(200);
     let begins_now = does == "begins now";
@@ -160,8 +178,14 @@ fn declared(w: &mut Tea, name: String, patterns: String, does: String, pot: Stri
         name,
         patterns: patterns.split_whitespace().map(str::to_owned).collect(),
         options,
+        is_handler: kind == "handler",
         state: Arc::new(Mutex::new(state)),
     });
+}
+
+#[given(regex = r#"^a grace of (\d+) s for consumers$"#)]
+fn grace(w: &mut Tea, seconds: u64) {
+    w.settings.consumer_grace = Duration::from_secs(seconds);
 }
 
 #[given(regex = r#"^the sink "(\S+)" gives up after (\d+) attempts$"#)]

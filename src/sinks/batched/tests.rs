@@ -220,12 +220,12 @@ async fn a_batch_that_is_rejected_as_a_whole_is_halved() {
 async fn a_panic_too_many_answers_and_none_at_all_are_failures() {
     let panics = Stage::of(async |_| panic!("a defect"));
     assert!(
-        matches!(&panics.deliver(1).await[..], [Answer::Owed { reason, .. }] if reason.contains("panic"))
+        matches!(&panics.deliver(1).await[..], [Answer::Failed { reason }] if reason.contains("panic"))
     );
     let miscounts = Stage::of(async |_| Ok(Vec::new()));
     let answers = miscounts.deliver(1).await;
     assert!(
-        matches!(&answers[..], [Answer::Owed { reason, .. }] if reason.contains("0 answers for 1"))
+        matches!(&answers[..], [Answer::Failed { reason }] if reason.contains("0 answers for 1"))
     );
     let hangs = Stage::of(async |_| std::future::pending().await);
     let began = tokio::time::Instant::now();
