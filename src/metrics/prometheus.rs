@@ -4,8 +4,9 @@ use metrics::{describe_counter, describe_gauge, describe_histogram};
 use metrics_exporter_prometheus::{BuildError, Matcher, PrometheusBuilder, PrometheusRecorder};
 
 use super::{
-    AVOIDED, BLOCKED, COMMIT_TO_CONFIRM, CONNECTED, CYCLE, DIED, FAILED, IN_FLIGHT, LANES, MALFORMED,
-    MARKED, MEMBERS, OLDEST, PUBLISH, PUBLISHED, REOPENED, RETRIED, TAILED, UNASSIGNED, UNPUBLISHED,
+    AVOIDED, BLOCKED, COMMIT_TO_CONFIRM, CONNECTED, CYCLE, DIED, FAILED, IN_FLIGHT, LANES,
+    MALFORMED, MARKED, MEMBERS, OLDEST, PUBLISH, PUBLISHED, REOPENED, RETRIED, TAILED, UNASSIGNED,
+    UNPUBLISHED,
 };
 
 /// From the fastest confirm to a backlog of an hour.
@@ -58,11 +59,11 @@ pub(crate) fn describe() {
         UNASSIGNED,
         "Cycles that read nothing because no lane was owned"
     );
+    describe_counter!(RETRIED, "Attempts at messages that failed for themselves");
     describe_counter!(
-        RETRIED,
-        "Attempts at messages that failed for themselves"
+        DIED,
+        "Messages that were given up, and are kept as dead deliveries"
     );
-    describe_counter!(DIED, "Messages that were given up, and are kept as dead deliveries");
     describe_gauge!(LANES, "Lanes this replica owns, of 128");
     describe_gauge!(MEMBERS, "Members of the group that shares the lanes");
     describe_counter!(TAILED, "Rows the tail took");

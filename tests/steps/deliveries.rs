@@ -142,7 +142,11 @@ async fn nine_failed(w: &mut Tea) {
 async fn abandoned(w: &mut Tea, count: u64) {
     let abandoned = doc! { "state": "abandoned", "row.event": { "$exists": true } };
     eventually(PATIENCE, "they are abandoned", async || {
-        w.deliveries().count_documents(abandoned.clone()).await.unwrap() == count
+        w.deliveries()
+            .count_documents(abandoned.clone())
+            .await
+            .unwrap()
+            == count
     })
     .await;
 }

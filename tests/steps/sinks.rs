@@ -158,6 +158,15 @@ impl Tea {
     regex = r#"^a (sink|handler) "(\S+)" of "([^"]*)"(?:, which (fails|panics|hangs|rejects|is away|begins now|asks for a rest|asks for a pause)(?: the pot "(\S+)")?)?$"#
 )]
 fn declared(w: &mut Tea, kind: String, name: String, patterns: String, does: String, pot: String) {
+    let patterns: Vec<String> = patterns.split_whitespace().map(str::to_owned).collect();
+    let is_handler = kind == "handler";
+    if let Some(known) = w
+        .sinks
+        .iter_mut()
+        .find(|known| is_handler && known.name == name)
+    {
+        return known.patterns.extend(patterns);
+    }
     // What hangs is to be seen within the scenario.
     w.settings.sink_timeout = Duration::from_millis(200);
     let begins_now = does == "begins now";
@@ -176,9 +185,9 @@ fn declared(w: &mut Tea, kind: String, name: String, patterns: String, does: Str
     };
     w.sinks.push(Destination {
         name,
-        patterns: patterns.split_whitespace().map(str::to_owned).collect(),
+        patterns,
         options,
-        is_handler: kind == "handler",
+        is_handler,
         state: Arc::new(Mutex::new(state)),
     });
 }

@@ -54,6 +54,8 @@ impl Store {
     pub(super) fn sealed_filter(&self) -> Document {
         doc! {
             "published": false,
+            // As above.
+            "publishedAt": null,
             codec::DIGEST: { "$ne": null },
             "$nor": [self.unreadable_filter()],
         }
