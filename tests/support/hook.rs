@@ -26,6 +26,7 @@ pub struct Hook {
 struct Shared {
     conduct: Mutex<Conduct>,
     asked: Mutex<Vec<Asked>>,
+    answered: Mutex<Vec<(u16, Asked)>>,
     /// How many connections there were.
     connections: Mutex<usize>,
 }
@@ -94,6 +95,7 @@ impl Hook {
             shared: Arc::new(Shared {
                 conduct: Mutex::new(Arc::new(|_: &Asked| Reply::status(204))),
                 asked: Mutex::default(),
+                answered: Mutex::default(),
                 connections: Mutex::default(),
             }),
             serving: Mutex::default(),
@@ -130,6 +132,13 @@ impl Hook {
         self.shared.asked.lock().unwrap().clone()
     }
 
+    /// What it was asked and has answered with this status, perhaps to nobody any more.
+    pub fn answered(&self, status: u16) -> Vec<Asked> {
+        let answered = self.shared.answered.lock().unwrap();
+        let fits = answered.iter().filter(|(with, _)| *with == status);
+        fits.map(|(_, asked)| asked.clone()).collect()
+    }
+
     pub fn connections(&self) -> usize {
         *self.shared.connections.lock().unwrap()
     }
@@ -155,7 +164,10 @@ async fn talk(stream: TcpStream, shared: Arc<Shared>) {
     while let Some(asked) = read(&mut stream).await {
         let conduct = shared.conduct.lock().unwrap().clone();
         let reply = conduct(&asked);
-        shared.asked.lock().unwrap().push(asked);
+        shared.asked.lock().unwrap().push(asked.clone());
+        if let Reply::Answer(status, ..) = reply {
+            shared.answered.lock().unwrap().push((status, asked));
+        }
         if !act(stream.get_mut(), reply).await {
             return;
         }

@@ -194,7 +194,7 @@ async fn what_is_gone_is_paused_by_its_circuit_or_without_one() {
 #[tokio::test]
 async fn an_answer_that_is_not_whole_is_a_failure() {
     for (says, reason) in [
-        (Says::Half(200), "the connection ended before"),
+        (Says::Half(200), "before the answer was whole"),
         (Says::HangUp, "the connection ended before"),
         (Says::Reset, "the connection"),
         (Says::Nonsense, "no HTTP"),
@@ -267,7 +267,7 @@ async fn who_cannot_be_connected_to_is_unreachable_and_not_told_of_the_path() {
     // It speaks no TLS.
     let text = deliver(&http_to(secure), &messages(2)).await.unwrap_err();
     assert!(
-        text.starts_with("unreachable: ") && text.contains("`ca`"),
+        text.starts_with("unreachable: ") && !text.contains("hunter2"),
         "{text}"
     );
     let http = http_to(hook.url("/hunter2"));
