@@ -96,6 +96,6 @@ pub use sinks::{
 pub use store::init;
 
 /// The examples of the README compile.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "http"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -72,7 +72,7 @@ async fn a_batch_is_one_signed_request_and_the_next_goes_on_the_same_connection(
     for _ in 0..2 {
         assert_eq!(deliver(&http, &batch).await, Ok(vec![Verdict::Accepted; 3]));
     }
-    assert_eq!((hook.asked().len(), hook.connections()), (2, 1));
+    assert_eq!((hook.answered(204).len(), hook.connections()), (2, 1));
     let asked = &hook.asked()[0];
     assert_eq!(asked.line, "POST /in?t=1 HTTP/1.1");
     assert_eq!(rows(asked), ["0", "1", "2"]);
