@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::{
     PATH, PATIENCE, SECRET, http,
     log::Log,
-    mongodb,
+    mongodb, patient,
     support::{Hook, Pots, Reply, eventually, memory},
 };
 
@@ -99,9 +99,10 @@ async fn what_is_taken_slowly_or_with_many_words_is_taken() {
         Reply::body(200, wrong),
         Reply::body(409, r#"{"disposition":"duplicate"}"#),
     ] {
-        let (pots, hook) = (Pots::new(&mongodb().await).await, Hook::start().await);
+        let (mut pots, hook) = (Pots::new(&mongodb().await).await, Hook::start().await);
+        pots.settings.sink_timeout = PATIENCE;
         hook.answers(move |_| says.clone());
-        let sink = http(hook.url(PATH)).build().unwrap();
+        let sink = patient(hook.url(PATH)).build().unwrap();
         let builder = pots.builder().sink("hook", [pots.labels()], sink);
         let outbox = builder.open().await.unwrap();
         pots.make(&outbox, 0..3).await;
@@ -119,9 +120,10 @@ async fn what_is_taken_slowly_or_with_many_words_is_taken() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn answers_without_end_cost_no_memory() {
-    let (pots, hook) = (Pots::new(&mongodb().await).await, Hook::start().await);
+    let (mut pots, hook) = (Pots::new(&mongodb().await).await, Hook::start().await);
+    pots.settings.sink_timeout = PATIENCE;
     hook.answers(|_| Reply::Endless(200));
-    let sink = http(hook.url(PATH)).single().build().unwrap();
+    let sink = patient(hook.url(PATH)).single().build().unwrap();
     let builder = pots.builder().sink("hook", [pots.labels()], sink);
     let outbox = builder.open().await.unwrap();
     let before = memory(std::process::id());

@@ -4,7 +4,7 @@ use bson::{Document, doc};
 use serde_json::Value;
 
 use crate::{
-    PATH, PATIENCE, http, mongodb,
+    PATH, PATIENCE, mongodb, patient,
     support::{Hook, Pots, eventually},
 };
 
@@ -15,7 +15,8 @@ async fn a_large_batch_is_split_and_a_message_that_is_too_large_is_owed_and_not_
     let (mut pots, hook) = (Pots::new(&mongodb().await).await, Hook::start().await);
     // They go together, once the pump finds them.
     pots.settings.defer = true;
-    let sink = http(hook.url(PATH)).build().unwrap();
+    pots.settings.sink_timeout = PATIENCE;
+    let sink = patient(hook.url(PATH)).build().unwrap();
     let builder = pots.builder().sink("hook", [pots.labels()], sink);
     let outbox = builder.open().await.unwrap();
     hook.leave().await;
@@ -52,7 +53,7 @@ async fn a_large_batch_is_split_and_a_message_that_is_too_large_is_owed_and_not_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn where_there_is_nothing_to_say_nobody_is_called() {
     let (pots, hook) = (Pots::new(&mongodb().await).await, Hook::start().await);
-    let sink = http(hook.url(PATH)).build().unwrap();
+    let sink = patient(hook.url(PATH)).build().unwrap();
     let builder = pots.builder().sink("hook", [pots.labels()], sink);
     let outbox = builder.open().await.unwrap();
     for _ in 0..3 {
