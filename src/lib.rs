@@ -40,6 +40,8 @@
 //! | [`Amqp`] | the connection to the broker |
 //! | [`Sink`], [`Message`], [`Verdict`], [`Unreachable`], [`Policy`], [`SinkOptions`] | destinations of the application's own |
 //! | [`JsonLines`] | one of them: a file |
+//! | `Http` | another, behind the feature `http`: webhooks |
+//! | [`Safety`], [`Window`] | how much of a backlog a destination is sent at a time |
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -85,12 +87,15 @@ pub use outbox::{Builder, Entry, Heard, Live, Outbox, Subscription, Transaction,
 pub use redact::Redact;
 pub use relay::{ledger::Left, pump::Pass};
 pub use row::{Event, Row, RowId};
+#[cfg(feature = "http")]
+pub use sinks::http::{Http, HttpBuilder};
+pub use sinks::safety::{Room, Safety, Window};
 pub use sinks::{
     Message, Policy, Sink, SinkOptions, Unreachable, Verdict, amqp::Amqp, file::JsonLines,
 };
 pub use store::init;
 
 /// The examples of the README compile.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "http"))]
 #[doc = include_str!("../README.md")]
 struct Readme;

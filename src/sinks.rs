@@ -13,8 +13,12 @@ mod cap;
 mod consumer;
 pub(crate) mod file;
 mod halt;
+#[cfg(feature = "http")]
+pub(crate) mod http;
 mod outlet;
 mod policy;
+pub(crate) mod safety;
+mod tls;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 

@@ -257,7 +257,7 @@ fn line(message: &Message, to: &mut Vec<u8>) -> Result<(), BoxError> {
     Ok(())
 }
 
-fn rfc3339(seconds: u64) -> Option<String> {
+pub(super) fn rfc3339(seconds: u64) -> Option<String> {
     let millis = i64::try_from(seconds).ok()?.checked_mul(1000)?;
     DateTime::from_millis(millis).try_to_rfc3339_string().ok()
 }

@@ -5,6 +5,8 @@
 //! - [`Cable`]: stands between a client and a server, and can be cut, silenced or slowed
 //! - [`Authority`]: certificates for servers and clients that speak TLS
 //! - [`Checker`]: a consumer that writes down every delivery
+//! - [`Hook`]: an HTTP server that misbehaves as it is told
+//! - [`Destination`]: what a sink sends to, well or not; [`conforms`] is what every sink has to do
 //! - [`eventually`]: waits for a condition, never for a time
 //!
 //! `install.sh` brings the programs; `leash.sh` keeps a server from outliving the process that
@@ -17,7 +19,9 @@ mod admin;
 mod authority;
 mod cable;
 mod checker;
+mod conformance;
 mod eventually;
+mod hook;
 mod leash;
 mod mongo;
 pub mod ports;
@@ -29,7 +33,9 @@ pub use admin::Admin;
 pub use authority::{Authority, Identity};
 pub use cable::Cable;
 pub use checker::{Checker, Delivery};
+pub use conformance::{Conduct, Destination, Plain, Pots, conforms};
 pub use eventually::{Outcome, eventually};
+pub use hook::{Asked, Hook, Reply};
 pub use mongo::Mongo;
 pub use rabbit::Rabbit;
 pub use replica_set::ReplicaSet;

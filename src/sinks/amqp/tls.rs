@@ -4,38 +4,25 @@
 //! connection: one that was renewed is used from the next connection on, and one that was renewed badly is an
 //! error of that connection, which is tried again.
 
-use std::{fs, io, path::PathBuf, sync::Arc};
+use std::{io, path::PathBuf, sync::Arc};
 
-use rustls::{
-    AlertDescription as Alert, CertificateError, ClientConfig, ConfigBuilder, RootCertStore,
-    client::WantsClientCert,
-    crypto::{CryptoProvider, ring},
-    pki_types::{CertificateDer, PrivateKeyDer, pem, pem::PemObject},
-};
-use rustls_platform_verifier::BuilderVerifierExt;
+use rustls::{AlertDescription as Alert, CertificateError, ClientConfig};
 
 use super::Node;
 use crate::{
     config::Settings,
-    error::{Error, Result},
+    error::Result,
+    sinks::tls::{Pem, believing},
 };
 
-const CERTIFICATES: &str = "expected a PEM file of certificates";
-const KEY: &str =
-    "expected a PEM file of a private key that is not encrypted, PKCS#8, SEC1 or PKCS#1";
+const CA: &str = "TOA_OUTBOX_AMQP_CA";
 
 /// The files of the settings.
 pub(super) struct Certificates {
     /// Who signs the broker's; none: whom the system believes.
-    ca: Option<File>,
+    ca: Option<Pem>,
     /// What is shown to the broker, and its private key.
-    own: Option<(File, File)>,
-}
-
-/// A file, and the setting that names it.
-struct File {
-    name: &'static str,
-    path: PathBuf,
+    own: Option<(Pem, Pem)>,
 }
 
 impl Certificates {
@@ -46,9 +33,9 @@ impl Certificates {
 
     /// Refuses what cannot be used, and certificates for a connection that would not be secured by them.
     fn new(settings: &Settings, is_secure: bool) -> Result<Self> {
-        let ca = File::of("TOA_OUTBOX_AMQP_CA", &settings.amqp_ca);
-        let cert = File::of("TOA_OUTBOX_AMQP_CERT", &settings.amqp_cert);
-        let key = File::of("TOA_OUTBOX_AMQP_KEY", &settings.amqp_key);
+        let ca = pem(CA, &settings.amqp_ca);
+        let cert = pem("TOA_OUTBOX_AMQP_CERT", &settings.amqp_cert);
+        let key = pem("TOA_OUTBOX_AMQP_KEY", &settings.amqp_key);
         if let Some(file) = [&ca, &cert, &key].into_iter().flatten().next()
             && !is_secure
         {
@@ -73,86 +60,24 @@ impl Certificates {
 
     /// As the files are now.
     pub(super) fn read(&self) -> Result<Arc<ClientConfig>> {
-        let believing = self.believing()?;
+        let believing = believing(CA, self.ca.as_ref())?;
         let config = match &self.own {
             None => believing.with_no_client_auth(),
             Some((cert, key)) => believing
                 .with_client_auth_cert(cert.certificates()?, key.key()?)
                 .map_err(|error| {
-                    key.refuse(format!("{KEY}, the one of TOA_OUTBOX_AMQP_CERT: {error}"))
+                    key.refuse(format!(
+                        "expected the private key of TOA_OUTBOX_AMQP_CERT: {error}"
+                    ))
                 })?,
         };
         Ok(Arc::new(config))
     }
-
-    fn believing(&self) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>> {
-        // Named, because rustls panics where there are two to choose from.
-        let provider = CryptoProvider::get_default().cloned();
-        let provider = provider.unwrap_or_else(|| Arc::new(ring::default_provider()));
-        let builder = ClientConfig::builder_with_provider(provider)
-            .with_safe_default_protocol_versions()
-            .map_err(unusable)?;
-        let Some(ca) = &self.ca else {
-            return builder.with_platform_verifier().map_err(unusable);
-        };
-        let mut roots = RootCertStore::empty();
-        for certificate in ca.certificates()? {
-            roots
-                .add(certificate)
-                .map_err(|error| ca.refuse(format!("{CERTIFICATES}: {error}")))?;
-        }
-        Ok(builder.with_root_certificates(roots))
-    }
 }
 
-impl File {
-    fn of(name: &'static str, path: &Option<PathBuf>) -> Option<Self> {
-        let path = path.clone()?;
-        Some(Self { name, path })
-    }
-
-    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>> {
-        let text = self.content(CERTIFICATES)?;
-        let read: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
-        match read {
-            Ok(none) if none.is_empty() => {
-                Err(self.refuse(format!("{CERTIFICATES}: there is none in it")))
-            }
-            Ok(some) => Ok(some),
-            Err(error) => Err(self.refuse(format!("{CERTIFICATES}: {error}"))),
-        }
-    }
-
-    fn key(&self) -> Result<PrivateKeyDer<'static>> {
-        let text = self.content(KEY)?;
-        PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
-            pem::Error::NoItemsFound => self.refuse(format!("{KEY}: there is none in it")),
-            // Nothing of the file: it is secret.
-            _ => self.refuse(format!("{KEY}: it is damaged")),
-        })
-    }
-
-    fn content(&self, expected: &str) -> Result<Vec<u8>> {
-        fs::read(&self.path).map_err(|error| self.refuse(format!("{expected}: {error}")))
-    }
-
-    fn refuse(&self, expected: impl Into<String>) -> Error {
-        Error::Setting {
-            name: self.name.into(),
-            origin: "settings".into(),
-            value: self.path.display().to_string(),
-            expected: expected.into(),
-        }
-    }
-}
-
-fn unusable(error: rustls::Error) -> Error {
-    Error::Setting {
-        name: "TOA_OUTBOX_AMQP_CA".into(),
-        origin: "settings".into(),
-        value: String::new(),
-        expected: format!("it is not set, and the certificates of the system: {error}"),
-    }
+fn pem(name: &'static str, path: &Option<PathBuf>) -> Option<Pem> {
+    let path = path.clone()?;
+    Some(Pem::new(name, "settings", path))
 }
 
 /// What the two sides do not accept of each other.
@@ -222,6 +147,8 @@ fn is_about_the_client(alert: Alert) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use base64::{Engine, engine::general_purpose::STANDARD};
     use rcgen::{CertificateParams, KeyPair};
 
