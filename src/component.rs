@@ -244,8 +244,17 @@ impl Component {
                 expected: format!("expected one that fits a label that is declared, of {names:?}"),
             });
         }
-        let wanted = |label: &&Label| patterns.iter().any(|pattern| is_wanted(label, pattern));
-        Ok(self.to(sink, self.labels.iter().filter(wanted)))
+        Ok(self.wanted_by(sink, patterns))
+    }
+
+    /// As [`routes_to`](Self::routes_to), where a pattern may fit labels of other components alone.
+    pub(crate) fn wanted_by(&self, sink: &Arc<str>, patterns: &[String]) -> Vec<Rendering> {
+        let entities = self.entities();
+        let is_wanted = |label: &&Label| {
+            let name = format!("{entities}.{}", label.name());
+            patterns.iter().any(|pattern| pattern::fits(pattern, &name))
+        };
+        self.to(sink, self.labels.iter().filter(is_wanted))
     }
 
     fn to<'a>(&self, sink: &Arc<str>, labels: impl Iterator<Item = &'a Label>) -> Vec<Rendering> {

@@ -18,6 +18,8 @@ mod layers;
 mod secret;
 #[cfg(feature = "sidecar")]
 mod sidecar;
+#[cfg(feature = "sidecar")]
+pub(crate) mod sinks;
 mod uri;
 
 use std::{collections::HashMap, fmt, ops::RangeInclusive, path::PathBuf, time::Duration};

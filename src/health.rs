@@ -34,7 +34,8 @@ const FAREWELL: Duration = Duration::from_secs(1);
 pub(crate) struct Health(Arc<Known>);
 
 struct Known {
-    broker: watch::Receiver<Broker>,
+    /// None where none is configured.
+    broker: Option<watch::Receiver<Broker>>,
     mongodb: Mutex<Mongodb>,
     lanes: Mutex<Option<Share>>,
     draining: CancellationToken,
@@ -58,8 +59,8 @@ pub(crate) enum Share {
 }
 
 impl Health {
-    /// Alive, and not ready before MongoDB has answered and the broker is there.
-    pub(crate) fn new(broker: watch::Receiver<Broker>) -> Self {
+    /// Alive, and not ready before MongoDB has answered and the broker, if there shall be one, is there.
+    pub(crate) fn new(broker: Option<watch::Receiver<Broker>>) -> Self {
         let silent = Mongodb::Silent {
             since: Instant::now(),
             reason: "not asked yet".into(),
@@ -119,7 +120,10 @@ impl Health {
     }
 
     fn broker(&self) -> Check {
-        match &*self.0.broker.borrow() {
+        let Some(broker) = &self.0.broker else {
+            return Check::good("broker", "none is configured");
+        };
+        match &*broker.borrow() {
             Broker::Up => Check::good("broker", "connected"),
             Broker::Blocked { reason } => Check::bad("broker", format!("blocked: {reason}")),
             Broker::Away { since, reason } => {

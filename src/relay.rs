@@ -25,6 +25,7 @@
 
 pub(crate) mod backlog;
 mod branch;
+pub(crate) mod enrol;
 mod fitness;
 mod handover;
 pub(crate) mod ledger;

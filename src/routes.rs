@@ -6,6 +6,7 @@ use bson::Bson;
 
 use crate::{
     clock::Term,
+    error::{Error, Result},
     label::{Encoding, Label},
     metrics::Meters,
     row::Row,
@@ -13,7 +14,7 @@ use crate::{
 };
 
 /// The most routes of one component: what a row owes is kept as the bits of a word.
-pub(crate) const MOST: usize = u128::BITS as usize;
+const MOST: usize = u128::BITS as usize;
 
 /// Every route of a component, by sink, and the labels of each in declared order.
 #[derive(Debug)]
@@ -30,6 +31,8 @@ pub(crate) struct Rendering {
     pub(crate) sink: Arc<str>,
     pub(crate) label: Label,
     pub(crate) route: Arc<Route>,
+    /// It is not owed what was made before, in milliseconds since the epoch.
+    from: Option<i64>,
 }
 
 impl Rendering {
@@ -39,7 +42,14 @@ impl Rendering {
             sink: sink.clone(),
             label: label.clone(),
             route: Arc::new(route),
+            from: None,
         }
+    }
+
+    /// Whether it was not there yet when the row was made.
+    pub(crate) fn skips(&self, row: &Row) -> bool {
+        let made = || row.id.time().unwrap_or(row.pending);
+        self.from.is_some_and(|from| made() < from)
     }
 
     /// The name of a label's route to the broker.
@@ -122,6 +132,25 @@ impl Routes {
     /// a label that is no longer declared. One that owes nothing at all is to be marked.
     pub(crate) fn concern(&self, routes: RouteSet, outstanding: Option<&[String]>) -> bool {
         outstanding.is_none_or(|owed| owed.is_empty() || !self.done(Some(owed)).covers(routes))
+    }
+
+    /// The same, unless there are too many.
+    pub(crate) fn bounded(self, component: String) -> Result<Self> {
+        match self.all.len() {
+            0..=MOST => Ok(self),
+            count => Err(Error::Component {
+                component,
+                problem: format!(
+                    "{count} labels to sinks, each counted once a sink; at most {MOST}"
+                ),
+            }),
+        }
+    }
+
+    /// Has those to a sink begin at this time, in milliseconds since the epoch.
+    pub(crate) fn begin(&mut self, sink: &str, from: i64) {
+        let to_it = self.all.iter_mut().filter(|route| &*route.sink == sink);
+        to_it.for_each(|route| route.from = Some(from));
     }
 
     /// All of them.

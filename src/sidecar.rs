@@ -16,19 +16,24 @@ use tokio::{sync::Notify, time::Instant};
 
 use crate::{
     component::Component,
-    config::Settings,
+    config::{Settings, sinks},
     error::{Error, Result},
     health::{Health, Share},
-    relay::{Relay, ledger::Left},
+    relay::{
+        Relay,
+        enrol::{Enrolled, enrol},
+        ledger::Left,
+    },
     report::Reports,
     routes::Routes,
-    sinks::{Outlet, amqp::Amqp},
+    sinks::{Batched, Kind, Outlet, Terms, amqp::Amqp},
     slots::{self, Seat},
     store::{
         Found, Store,
+        deliveries::{self, Deliveries},
         feed::{Collections, Feed, Scope},
         found,
-        registry::{Known, Registry},
+        registry::{self, Known, Registry},
         rights::{NAMELESS, Right, Rights},
         server::Hello,
     },
@@ -43,6 +48,17 @@ const AT_ONCE: usize = 16;
 /// The least time from one look for new collections to the next.
 const PACE: Duration = Duration::from_secs(1);
 
+/// What a sidecar is to do.
+pub(crate) struct Declared {
+    /// None: every outbox collection of the database is followed.
+    pub(crate) components: Vec<Component>,
+    pub(crate) settings: Settings,
+    pub(crate) broker: Option<Amqp>,
+    pub(crate) sinks: Vec<sinks::Declared>,
+    /// Whether someone reads the metrics.
+    pub(crate) is_watched: bool,
+}
+
 pub(crate) struct Sidecar {
     database: Database,
     settings: Settings,
@@ -50,6 +66,10 @@ pub(crate) struct Sidecar {
     all: bool,
     /// Whether someone reads the metrics.
     is_watched: bool,
+    has_broker: bool,
+    /// The sinks beside the broker, and which labels each wants.
+    sinks: Vec<(Enrolled, Vec<String>)>,
+    registry: Registry,
     relay: Relay,
     /// Told when a row comes of a collection that is not known.
     unknown: Arc<Notify>,
@@ -70,28 +90,53 @@ impl Sidecar {
     pub(crate) async fn open(
         database: &Database,
         seats: &Database,
-        declared: Vec<Component>,
-        settings: Settings,
-        sink: &Amqp,
-        is_watched: bool,
+        declared: Declared,
     ) -> Result<Self> {
+        let Declared {
+            components,
+            settings,
+            broker,
+            sinks,
+            is_watched,
+        } = declared;
         settings.check("settings")?;
-        let all = declared.is_empty();
-        check(database, &settings, all).await?;
+        let all = components.is_empty();
+        check(database, &settings, all, !sinks.is_empty()).await?;
+        let has_broker = broker.is_some();
+        let mut outlets: Vec<Outlet> = broker.map(Outlet::Amqp).into_iter().collect();
+        let mut enrolled = Vec::new();
+        for sink in sinks {
+            let terms = Terms {
+                policy: sink.options.policy,
+                kind: Kind::Sink,
+            };
+            let own = Enrolled {
+                name: sink.name.as_str().into(),
+                kind: terms.kind,
+                is_from_now: sink.options.is_from_now,
+            };
+            let opened = sink.destination.open().await?;
+            let started = Batched::start(&own.name, opened, terms, &settings);
+            outlets.push(Outlet::Batched(started));
+            enrolled.push((own, sink.patterns));
+        }
         let seat = Seat::of_database(&settings, seats);
         let registry = Registry::new(database);
         let sidecar = Self {
             database: database.clone(),
             all,
             is_watched,
-            relay: Relay::start(&settings, seat, vec![Outlet::Amqp(sink.clone())], registry),
+            has_broker,
+            sinks: enrolled,
+            relay: Relay::start(&settings, seat, outlets, registry.clone()),
+            registry,
             unknown: Arc::default(),
             settled: Mutex::default(),
             settings,
         };
         match all {
             true => sidecar.begin().await?,
-            false => sidecar.follow(declared).await?,
+            false => sidecar.follow(components).await?,
         }
         match sidecar.settings.defer {
             true => tracing::info!("TOA_OUTBOX_DEFER: no tail, only the pump delivers"),
@@ -181,7 +226,7 @@ impl Sidecar {
 
     /// Follows what was declared, all of it or nothing.
     async fn follow(&self, declared: Vec<Component>) -> Result<()> {
-        let known = Registry::new(&self.database).look_if_allowed().await?;
+        let known = self.registry.look_if_allowed().await?;
         let mut prepared = Vec::new();
         for component in &declared {
             prepared.extend(self.prepare(component).await?);
@@ -201,7 +246,7 @@ impl Sidecar {
         if new.is_empty() {
             return problems;
         }
-        let known = match Registry::new(&self.database).look_if_allowed().await {
+        let known = match self.registry.look_if_allowed().await {
             Ok(known) => known,
             Err(error) => return vec![error.to_string()],
         };
@@ -270,8 +315,7 @@ impl Sidecar {
 
     /// Creates what is missing; none where nothing of it is consumed.
     async fn prepare(&self, component: &Component) -> Result<Option<(Store, Arc<Routes>)>> {
-        let consumed = self.settings.events.get(&component.variable());
-        let routes = component.routes(consumed.map(Vec::as_slice))?;
+        let mut routes = self.routes(component)?;
         if routes.all.is_empty() {
             tracing::warn!(
                 component = component.id(),
@@ -282,15 +326,37 @@ impl Sidecar {
         let store =
             Store::new(&self.database, &component.rows()).wanting_digest(component.has_integrity());
         if self.settings.ensure {
-            store.ensure(self.settings.retention, false).await?;
+            let is_shared = self.sinks.len() + usize::from(self.has_broker) > 1;
+            store.ensure(self.settings.retention, is_shared).await?;
+            if !self.sinks.is_empty() {
+                Deliveries::new(&store).ensure().await?;
+            }
         }
         let had = Rights::ask(&self.database).await?;
+        let failed = store.deliveries();
+        let retry = Right::all(&failed, deliveries::ACTIONS).filter(|_| !self.sinks.is_empty());
         may(
             &self.database,
             had.as_ref(),
-            Right::to_publish(&component.rows()),
+            Right::to_publish(&component.rows()).chain(retry),
         )?;
+        let enrolled: Vec<Enrolled> = self.sinks.iter().map(|(sink, _)| sink.clone()).collect();
+        enrol(&self.registry, store.collection(), &mut routes, &enrolled).await?;
         Ok(Some((store, Arc::new(routes))))
+    }
+
+    /// To the broker first, if there is one, then to each sink.
+    fn routes(&self, component: &Component) -> Result<Routes> {
+        let nothing = Vec::new();
+        let consumed = match self.has_broker {
+            true => self.settings.events.get(&component.variable()),
+            false => Some(&nothing),
+        };
+        let mut routes = component.routes(consumed.map(Vec::as_slice))?;
+        for (sink, patterns) in &self.sinks {
+            routes.all.extend(component.wanted_by(&sink.name, patterns));
+        }
+        routes.bounded(component.id())
     }
 
     /// Nothing that panics is called under the lock, so a poisoned one is as good as any.
@@ -300,7 +366,7 @@ impl Sidecar {
 }
 
 /// Finds out at the start what would fail later.
-async fn check(database: &Database, settings: &Settings, all: bool) -> Result<()> {
+async fn check(database: &Database, settings: &Settings, all: bool, has_sinks: bool) -> Result<()> {
     if !Hello::ask(database).await?.is_transactional() {
         return Err(unfit(database, STANDALONE));
     }
@@ -310,7 +376,12 @@ async fn check(database: &Database, settings: &Settings, all: bool) -> Result<()
     }
     let discover = Right::to_discover().filter(|_| all);
     let share = Right::all(slots::COLLECTION, slots::ACTIONS);
-    may(database, had.as_ref(), share.chain(discover))?;
+    let register = Right::all(registry::COLLECTION, registry::ACTIONS).filter(|_| has_sinks);
+    may(
+        database,
+        had.as_ref(),
+        share.chain(discover).chain(register),
+    )?;
     if settings.defer {
         return Ok(());
     }

@@ -54,8 +54,6 @@ pub(crate) enum Kind {
 pub(crate) struct Terms {
     pub(crate) policy: Policy,
     pub(crate) kind: Kind,
-    /// It is not given what was made before, in milliseconds since the epoch.
-    pub(crate) from: Option<i64>,
 }
 
 /// A destination of the application's own.

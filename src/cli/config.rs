@@ -10,7 +10,7 @@ use super::{
     options::{Configuration, Options},
     output::Output,
 };
-use crate::config::{KEYS, Key, Source, masked};
+use crate::config::{KEYS, Key, Source, masked, sinks::Declared};
 
 /// Show the effective settings and where each came from.
 ///
@@ -35,6 +35,16 @@ impl Config {
         for (variable, labels) in configuration.consumed() {
             let origin = format!("environment: {variable}");
             setting(&mut output, "consumed", &labels.join(" "), &origin)?;
+        }
+        for sink in &configuration.sinks {
+            output.line(format_args!("\nsink {}  {}", sink.name, sink.origin))?;
+            for (name, value) in [
+                ("kind", sink.destination.kind()),
+                ("labels", &sink.patterns.join(" ")),
+                ("policy", sink.policy),
+            ] {
+                output.line(format_args!("  {name:<10} {value}"))?;
+            }
         }
         let declared = configuration.components.iter();
         for (component, source) in declared.zip(&configuration.sources) {
@@ -96,7 +106,17 @@ impl Configuration {
         let settings: serde_json::Map<_, _> = shown().map(setting).collect();
         let components = self.components.iter().zip(&self.sources);
         let components = components.map(|(component, source)| source.shown(component.shown()));
+        let sink = |sink: &Declared| {
+            json!({
+                "name": sink.name,
+                "kind": sink.destination.kind(),
+                "labels": sink.patterns,
+                "policy": sink.policy,
+                "origin": sink.origin,
+            })
+        };
         json!({
+            "sinks": self.sinks.iter().map(sink).collect::<Vec<_>>(),
             "settings": settings,
             "components": components.collect::<Vec<_>>(),
             "consumed": self.settings.events,

@@ -93,6 +93,8 @@ pub(crate) struct Configuration {
     pub(crate) components: Vec<Component>,
     /// How each of them is written.
     pub(super) sources: Vec<Source>,
+    /// Sinks beside the broker, or instead of it.
+    pub(crate) sinks: Vec<config::sinks::Declared>,
     /// Where health and metrics are shown, if anywhere.
     pub(crate) listen: Option<SocketAddr>,
     pub(crate) log: Log,
@@ -111,6 +113,7 @@ impl Options {
             settings: layers.settings,
             components: layers.components,
             sources: layers.sources,
+            sinks: layers.sinks,
             listen: layers.sidecar.listen,
             log: layers.sidecar.log,
             log_level: layers.sidecar.log_level,
@@ -165,9 +168,12 @@ impl Configuration {
     }
 
     /// Whether something says where messages go.
-    pub(super) fn wants_broker(&self) -> Result<(), Error> {
-        match self.settings.amqp.is_empty() {
-            true => Err(missing("amqp", "set it, or pass --amqp")),
+    pub(super) fn wants_sink(&self) -> Result<(), Error> {
+        match self.settings.amqp.is_empty() && self.sinks.is_empty() {
+            true => Err(missing(
+                "amqp",
+                "set it, or pass --amqp, or declare a [[sink]] in the configuration file",
+            )),
             false => Ok(()),
         }
     }

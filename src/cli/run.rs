@@ -21,7 +21,7 @@ use crate::{
     config::Log,
     health::{self, Health, pulse},
     metrics::prometheus,
-    sidecar::Sidecar,
+    sidecar::{Declared, Sidecar},
 };
 
 /// Publish the rows of services that write them themselves, until it is told to stop.
@@ -51,15 +51,18 @@ impl Run {
 }
 
 async fn sidecar(configuration: Configuration, signals: &mut Signals) -> Outcome {
-    configuration.wants_broker()?;
+    configuration.wants_sink()?;
     // First of all: handles of metrics that were made before it count nothing.
     let shown = Shown::open(&configuration).await?;
-    let sink = Amqp::start(&configuration.settings)?;
-    let health = Health::new(sink.state());
+    let broker = match configuration.settings.amqp.is_empty() {
+        true => None,
+        false => Some(Amqp::start(&configuration.settings)?),
+    };
+    let health = Health::new(broker.as_ref().map(Amqp::state));
     let over = CancellationToken::new();
     let showing = shown.map(|shown| shown.run(&health, &over));
     let is_watched = showing.is_some();
-    let work = work(configuration, &sink, &health, signals, is_watched);
+    let work = work(configuration, broker, &health, signals, is_watched);
     let work = async {
         let worked = work.await;
         over.cancel();
@@ -76,7 +79,7 @@ async fn sidecar(configuration: Configuration, signals: &mut Signals) -> Outcome
 /// From the first look at the database to the last mark.
 async fn work(
     configuration: Configuration,
-    sink: &Amqp,
+    broker: Option<Amqp>,
     health: &Health,
     signals: &mut Signals,
     is_watched: bool,
@@ -92,8 +95,14 @@ async fn work(
     let _last = over.clone().drop_guard();
     let asking = pulse(database.clone(), health.clone(), over);
     let work = async {
-        let (declared, settings) = (configuration.components, configuration.settings);
-        let open = Sidecar::open(&database, &seats, declared, settings, sink, is_watched);
+        let declared = Declared {
+            components: configuration.components,
+            settings: configuration.settings,
+            broker,
+            sinks: configuration.sinks,
+            is_watched,
+        };
+        let open = Sidecar::open(&database, &seats, declared);
         let sidecar = tokio::select! {
             open = open => open?,
             () = signals.next() => return Ok(()),

@@ -11,6 +11,7 @@ use super::{
     given::Given,
     key::KEYS,
     secret,
+    sinks::{self, sink},
 };
 use crate::error::{Error, Result};
 use section::Source;
@@ -24,6 +25,7 @@ pub(super) struct File {
     pub(super) path: Option<String>,
     pub(super) given: Vec<Given>,
     pub(super) components: Vec<Declared>,
+    pub(super) sinks: Vec<sinks::Declared>,
 }
 
 /// The file that is read where none is named, if it is there.
@@ -53,12 +55,17 @@ fn parse(path: &str, text: &str) -> Result<File> {
     let table = DeTable::parse(text).map_err(|error| source.broken(&error))?;
     let file = Section::whole(source, table.get_ref());
     let keys = KEYS.iter().map(|key| key.name);
-    file.refuse_strangers(keys.filter(|&name| name != "config").chain(["component"]))?;
+    file.refuse_strangers(
+        keys.filter(|&name| name != "config")
+            .chain(["component", "sink"]),
+    )?;
     let given = KEYS.iter().filter_map(|key| file.given(key).transpose());
     let components = file.sections("component")?;
+    let sinks = file.sections("sink")?;
     Ok(File {
         path: Some(path.to_owned()),
         given: secret::opened(given.collect::<Result<_>>()?)?,
         components: components.iter().map(component).collect::<Result<_>>()?,
+        sinks: sinks.iter().map(sink).collect::<Result<_>>()?,
     })
 }

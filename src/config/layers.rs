@@ -14,6 +14,7 @@ use super::{
     given::Given,
     secret,
     sidecar::Sidecar,
+    sinks,
 };
 use crate::{
     component::Component,
@@ -27,6 +28,7 @@ pub(crate) struct Layers {
     pub(crate) components: Vec<Component>,
     /// How each of them is written.
     pub(crate) sources: Vec<Source>,
+    pub(crate) sinks: Vec<sinks::Declared>,
     /// The file that was read, if there was one.
     pub(crate) file: Option<String>,
     /// By name of the setting; whatever is not here has its default.
@@ -61,6 +63,7 @@ fn stack(flags: Vec<Given>, environment: Environment) -> Result<Layers> {
         path,
         given,
         components,
+        sinks,
     } = file::read(above.find(names_file))?;
     let mut layers = Layers {
         settings: Settings {
@@ -70,6 +73,7 @@ fn stack(flags: Vec<Given>, environment: Environment) -> Result<Layers> {
         sidecar: Sidecar::default(),
         components: Vec::new(),
         sources: Vec::new(),
+        sinks: distinct(sinks)?,
         file: path,
         origins: Origins::new(),
     };
@@ -91,6 +95,21 @@ impl Layers {
         };
         self.origins.insert(given.key.name, origin);
         Ok(())
+    }
+}
+
+/// Each under a name of its own.
+fn distinct(sinks: Vec<sinks::Declared>) -> Result<Vec<sinks::Declared>> {
+    let mut names = HashSet::new();
+    match sinks.iter().find(|sink| !names.insert(&sink.name)) {
+        Some(again) => Err(Error::Setting {
+            name: format!("sink {}, name", again.name),
+            origin: again.origin.clone(),
+            value: again.name.clone(),
+            expected: "there is another of that name; what is owed to a sink goes by its name"
+                .into(),
+        }),
+        None => Ok(sinks),
     }
 }
 

@@ -24,7 +24,7 @@ impl Stage {
             reason: "not connected yet".into(),
         };
         let (broker, seen) = watch::channel(away);
-        let health = Health::new(seen);
+        let health = Health::new(Some(seen));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let recorder = recorder().unwrap();

@@ -166,6 +166,6 @@ mod tests {
             );
             names += 1;
         }
-        assert_eq!(names, 18);
+        assert_eq!(names, 20);
     }
 }

@@ -11,8 +11,11 @@ use crate::{
     config::Settings,
     error::{Error, Result},
     label::BoxError,
-    relay::Relay,
-    routes::{MOST, Routes},
+    relay::{
+        Relay,
+        enrol::{Enrolled, enrol},
+    },
+    routes::Routes,
     sinks::{
         AMQP, Batched, Consumer, Erased, Handler, Kind, Message, Outlet, Sink, SinkOptions, Terms,
         amqp::Amqp, unusable_name,
@@ -155,15 +158,20 @@ impl Builder {
     pub async fn open(mut self) -> Result<Outbox> {
         self.settings.check("builder")?;
         self.gather()?;
-        let routes = Arc::new(self.routes()?);
+        let mut routes = self.routes()?;
         if routes.all.is_empty() {
             tracing::info!(
                 component = self.component.id(),
                 "no label is consumed: no rows are written"
             );
-            return Ok(self.outbox(routes, Mode::Nothing));
+            return Ok(self.outbox(Arc::new(routes), Mode::Nothing));
         }
-        let mode = match Hello::ask(&self.database).await?.is_transactional() {
+        let is_transactional = Hello::ask(&self.database).await?.is_transactional();
+        if is_transactional {
+            self.prepare(&mut routes).await?;
+        }
+        let routes = Arc::new(routes);
+        let mode = match is_transactional {
             true => self.relayed(&routes).await?,
             false => self.inline(&routes)?,
         };
@@ -234,15 +242,7 @@ impl Builder {
             let own = self.component.routes_to(&sink.name, &sink.patterns)?;
             routes.all.extend(own);
         }
-        match routes.all.len() {
-            0..=MOST => Ok(routes),
-            count => Err(Error::Component {
-                component: self.component.id(),
-                problem: format!(
-                    "{count} labels to sinks, each counted once a sink; at most {MOST}"
-                ),
-            }),
-        }
+        routes.bounded(self.component.id())
     }
 
     fn check(&self) -> Result<()> {
@@ -264,8 +264,8 @@ impl Builder {
         Ok(())
     }
 
-    /// Those sinks that are owed something, and since when each of the application's own has been registered.
-    fn start(&mut self, routes: &Routes, since: &[i64]) -> Result<Vec<Outlet>> {
+    /// Those sinks that are owed something.
+    fn start(&mut self, routes: &Routes) -> Result<Vec<Outlet>> {
         let mut sinks = Vec::new();
         if !routes.to(AMQP).is_empty() {
             let amqp = match &self.amqp {
@@ -274,11 +274,10 @@ impl Builder {
             };
             sinks.push(Outlet::Amqp(amqp));
         }
-        for (own, since) in self.sinks.drain(..).zip(since) {
+        for own in self.sinks.drain(..) {
             let terms = Terms {
                 policy: own.options.policy,
                 kind: own.kind,
-                from: own.options.is_from_now.then_some(*since),
             };
             let started = Batched::start(&own.name, own.sink, terms, &self.settings);
             sinks.push(Outlet::Batched(started));
@@ -286,7 +285,8 @@ impl Builder {
         Ok(sinks)
     }
 
-    async fn relayed(&mut self, routes: &Arc<Routes>) -> Result<Mode> {
+    /// Makes what is missing, and registers what is served here.
+    async fn prepare(&self, routes: &mut Routes) -> Result<()> {
         let store = self.store();
         if self.settings.ensure {
             let is_shared = self.sinks.len() > usize::from(routes.to(AMQP).is_empty());
@@ -295,11 +295,21 @@ impl Builder {
                 Deliveries::new(&store).ensure().await?;
             }
         }
+        let enrolled = self.sinks.iter().map(|own| Enrolled {
+            name: own.name.clone(),
+            kind: own.kind,
+            is_from_now: own.options.is_from_now,
+        });
+        let enrolled: Vec<_> = enrolled.collect();
         let registry = Registry::new(&self.database);
-        let since = self.register(&registry, &store, routes).await?;
-        // After that, so that whoever has registered meanwhile is known too.
+        enrol(&registry, store.collection(), routes, &enrolled).await
+    }
+
+    async fn relayed(&mut self, routes: &Arc<Routes>) -> Result<Mode> {
+        let registry = Registry::new(&self.database);
+        // After it is registered itself, so that whoever has registered meanwhile is known too.
         let known = registry.look_if_allowed().await?;
-        let sinks = self.start(routes, &since)?;
+        let sinks = self.start(routes)?;
         if self.settings.defer {
             tracing::info!(
                 component = self.component.id(),
@@ -308,35 +318,11 @@ impl Builder {
         }
         let seat = Seat::of_component(&self.settings, &self.database, &self.component.rows());
         let relay = Relay::start(&self.settings, seat, sinks, registry);
-        let mut lines = relay.take_up(vec![(store, routes.clone())], &known).await;
+        let mut lines = relay
+            .take_up(vec![(self.store(), routes.clone())], &known)
+            .await;
         // One component, one line.
         Ok(Mode::Rows(Box::new(relay), lines.swap_remove(0)))
-    }
-
-    /// Has rows owe what is served here, whether it is or not. When each sink of the application's own was registered first.
-    async fn register(
-        &self,
-        registry: &Registry,
-        store: &Store,
-        routes: &Routes,
-    ) -> Result<Vec<i64>> {
-        let mut since = Vec::new();
-        if self.sinks.is_empty() {
-            return Ok(since);
-        }
-        let rows = store.collection();
-        let to_broker = routes.names(routes.to(AMQP));
-        if !to_broker.is_empty() {
-            registry
-                .register(rows, AMQP, Kind::Sink, &to_broker)
-                .await?;
-        }
-        for own in &self.sinks {
-            let names = routes.names(routes.to(&own.name));
-            let registered = registry.register(rows, &own.name, own.kind, &names).await?;
-            since.push(registered.timestamp_millis());
-        }
-        Ok(since)
     }
 
     fn inline(&mut self, routes: &Routes) -> Result<Mode> {
@@ -345,8 +331,7 @@ impl Builder {
             "a standalone server has no transactions: events are published by the operation itself \
              and are lost if it dies in between; run MongoDB as a replica set, one member is enough"
         );
-        let since = vec![0; self.sinks.len()];
-        Ok(Mode::Inline(self.start(routes, &since)?))
+        Ok(Mode::Inline(self.start(routes)?))
     }
 
     fn outbox(self, routes: Arc<Routes>, mode: Mode) -> Outbox {

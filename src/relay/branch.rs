@@ -83,6 +83,7 @@ pub(super) fn branch(
         nudge: nudge.clone(),
         meters: meters.clone(),
         early: (settings.inflight as usize / 10).max(1),
+        is_shared: parts.routes.whole() != own,
     });
     let cycle = Arc::new(Mutex::new(Cycle {
         store: parts.store.clone(),

@@ -1,7 +1,10 @@
 //! Takes rows from the immediate path and from the pump, and gives each to the sink once.
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     time::{Duration, Instant},
 };
 
@@ -27,6 +30,9 @@ use crate::{
 /// The longest a message that is refused again and again waits between two attempts.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
+/// How long a sink that is full has others wait for the tail.
+const HASTE: Duration = Duration::from_millis(100);
+
 /// Where rows are handed over. Cheap to clone; rows handed over after the loop has stopped are
 /// forgotten, which leaves them to the pump of whoever comes next.
 #[derive(Clone)]
@@ -38,6 +44,8 @@ pub(crate) struct Publisher {
     whole: RouteSet,
     /// Places for rows that are sent to wait until they are due.
     early: Arc<Semaphore>,
+    /// Whether it had no room for the tail when it was asked last; none where no other sink waits.
+    is_full: Option<Arc<AtomicBool>>,
     jobs: mpsc::UnboundedSender<Job>,
 }
 
@@ -113,9 +121,24 @@ impl Publisher {
             true => Some(self.early.clone().try_acquire_owned().ok()?),
             false => None,
         };
-        let mut permits = self.sink.cap().take().await;
+        let mut permits = self.place().await?;
         permits.extend(early);
         Some(Turn(permits))
+    }
+
+    /// A place in flight for a row of the tail. Where other sinks wait for the same tail, a sink that is full has them wait once
+    /// and not again, until it has room; what it misses is the pump's.
+    async fn place(&self) -> Option<Vec<OwnedSemaphorePermit>> {
+        let cap = self.sink.cap();
+        let Some(is_full) = &self.is_full else {
+            return Some(cap.take().await);
+        };
+        let permit = match is_full.load(Relaxed) {
+            true => cap.try_take(),
+            false => cap.take_within(HASTE).await,
+        };
+        is_full.store(permit.is_none(), Relaxed);
+        permit.map(|permit| vec![permit])
     }
 
     /// Publishes a row the tail has read, when its turn has come, and not before it is `due`.
@@ -182,6 +205,8 @@ pub(crate) struct Parts {
     pub(crate) meters: Meters,
     /// How many rows of the tail may wait in flight until they are due: clocks that differ must not take all places.
     pub(crate) early: usize,
+    /// Whether rows of the tail go to other sinks too.
+    pub(crate) is_shared: bool,
 }
 
 /// The handle and its loop.
@@ -194,6 +219,7 @@ pub(crate) fn publisher(parts: Parts) -> (Publisher, Publishing) {
         interval: parts.interval,
         whole: parts.routes.to(parts.sink.name()),
         early: Arc::new(Semaphore::new(parts.early)),
+        is_full: parts.is_shared.then(Arc::default),
         jobs,
     };
     let publishing = Publishing {
@@ -409,7 +435,7 @@ async fn publish(job: Job, routes: Arc<Routes>, sink: Outlet, meters: Meters) ->
         if done.contains(index) || !grant.routes.contains(index) {
             continue;
         }
-        if sink.skips(row.id.time().unwrap_or(row.pending)) {
+        if rendering.skips(&row) {
             done.insert(index);
             continue;
         }

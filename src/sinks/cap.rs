@@ -1,6 +1,6 @@
 //! How much of one sink may be in flight.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -36,6 +36,13 @@ impl Cap {
             .await
             .into_iter()
             .collect()
+    }
+
+    /// As [`take`](Self::take), for a while at most. Cancel safe.
+    pub(crate) async fn take_within(&self, wait: Duration) -> Option<OwnedSemaphorePermit> {
+        let taken = tokio::time::timeout(wait, self.total.clone().acquire_owned()).await;
+        // Never closed.
+        taken.ok()?.ok()
     }
 
     /// A place for a row of a sweep. Cancel safe.

@@ -80,14 +80,6 @@ impl Outlet {
         }
     }
 
-    /// Whether it is not given what was made then, in milliseconds since the epoch: before it began.
-    pub(crate) fn skips(&self, made: i64) -> bool {
-        match self {
-            Self::Amqp(_) => false,
-            Self::Batched(batched) => batched.terms().from.is_some_and(|from| made < from),
-        }
-    }
-
     /// How long one attempt may take, as far as that is bounded.
     pub(crate) fn timeout(&self) -> Duration {
         match self {

@@ -12,6 +12,7 @@ mod process;
 mod ready;
 mod rights;
 mod share;
+mod sinks;
 mod stop;
 mod town;
 mod trouble;

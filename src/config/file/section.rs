@@ -115,6 +115,34 @@ impl<'a> Section<'a> {
         self.of(key, "a list of texts, such as [\"created\"]", words)
     }
 
+    pub(in crate::config) fn number(&self, key: &str) -> Result<Option<u64>> {
+        self.of(key, "a whole number, at least 1", |value| match value {
+            DeValue::Integer(number) => {
+                let number = u64::from_str_radix(number.as_str(), number.radix()).ok()?;
+                (number > 0).then_some(number)
+            }
+            _ => None,
+        })
+    }
+
+    /// What was refused by whoever uses it, with the line of the key.
+    pub(in crate::config) fn placed(&self, error: Error) -> Error {
+        match error {
+            Error::Setting {
+                name,
+                value,
+                expected,
+                ..
+            } => Error::Setting {
+                origin: self.origin(&name),
+                name: format!("{}{name}", self.what),
+                value,
+                expected,
+            },
+            other => other,
+        }
+    }
+
     /// A table of texts.
     pub(in crate::config) fn pairs(&self, key: &str) -> Result<Vec<(String, String)>> {
         let pair = |(name, value): (&Spanned<Cow<'_, str>>, &Value<'_>)| {

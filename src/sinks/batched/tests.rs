@@ -231,7 +231,7 @@ async fn a_panic_too_many_answers_and_none_at_all_are_failures() {
     let began = tokio::time::Instant::now();
     let answers = hangs.deliver(1).await;
     assert!(
-        matches!(&answers[..], [Answer::Owed { reason, .. }] if reason.contains("no answer within 30s"))
+        matches!(&answers[..], [Answer::Failed { reason }] if reason.contains("no answer within 30s"))
     );
     assert_eq!(began.elapsed(), Duration::from_secs(30));
 }

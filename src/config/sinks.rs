@@ -1,0 +1,180 @@
+//! Sinks as the file declares them.
+
+use std::{borrow::Cow, path::PathBuf, time::Duration};
+
+use super::{file::Section, key::stranger};
+use crate::{
+    JsonLines, Policy, SinkOptions,
+    error::Result,
+    sinks::{Erased, http::Http, unusable_name},
+};
+
+/// A sink that is not open yet.
+pub(crate) struct Declared {
+    pub(crate) name: String,
+    pub(crate) patterns: Vec<String>,
+    pub(crate) options: SinkOptions,
+    pub(crate) destination: Destination,
+    /// How it is treated, in the words of the file.
+    pub(crate) policy: &'static str,
+    pub(crate) origin: Cow<'static, str>,
+}
+
+pub(crate) enum Destination {
+    Http(Box<Http>),
+    File {
+        path: PathBuf,
+        /// How large it may get, and how many old ones are kept.
+        rotation: Option<(u64, usize)>,
+    },
+}
+
+const KINDS: [&str; 2] = ["http", "file"];
+const POLICIES: [&str; 3] = ["backoff", "webhook", "flat"];
+const STARTS: [&str; 2] = ["backlog", "now"];
+
+/// How many old files are kept where the file does not say.
+const KEPT: u64 = 5;
+
+impl Destination {
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Http(_) => KINDS[0],
+            Self::File { .. } => KINDS[1],
+        }
+    }
+
+    pub(crate) async fn open(self) -> Result<Box<dyn Erased>> {
+        Ok(match self {
+            Self::Http(http) => http,
+            Self::File { path, rotation } => {
+                let file = JsonLines::open(path).await?;
+                match rotation {
+                    Some((bytes, files)) => Box::new(file.rotated(bytes, files)),
+                    None => Box::new(file),
+                }
+            }
+        })
+    }
+}
+
+/// Reads one `[[sink]]`.
+pub(super) fn sink(section: &Section<'_>) -> Result<Declared> {
+    let name = section.required("name")?;
+    let section = &section.about(format!("sink {name}, "));
+    if let Some(problem) = unusable_name(&name) {
+        return Err(section.fault("name", &name, problem.into()));
+    }
+    let kind = word(section, "kind", &KINDS)?;
+    let own: &[&str] = match kind {
+        Some("file") => &["path", "rotate", "keep"],
+        _ => &[
+            "url",
+            "secret",
+            "secret_file",
+            "ca",
+            "timeout",
+            "single",
+            "cloud_events",
+        ],
+    };
+    let common = ["name", "kind", "labels", "policy", "attempts", "start"];
+    section.refuse_strangers(common.into_iter().chain(own.iter().copied()))?;
+    let destination = match kind {
+        Some("file") => file(section)?,
+        Some(_) => Destination::Http(Box::new(http(section)?)),
+        None => {
+            let expected = format!("expected one of {KINDS:?}");
+            return Err(section.fault("kind", "", expected));
+        }
+    };
+    let (policy, options) = options(section)?;
+    Ok(Declared {
+        patterns: patterns(section)?,
+        options,
+        destination,
+        policy,
+        origin: section.origin("name"),
+        name,
+    })
+}
+
+fn patterns(section: &Section<'_>) -> Result<Vec<String>> {
+    let patterns = section.texts("labels")?.unwrap_or_default();
+    match patterns.is_empty() {
+        true => Err(section.fault(
+            "labels",
+            "",
+            "expected a list of patterns, such as [\"tea_pots.created\"] or [\"*\"]".into(),
+        )),
+        false => Ok(patterns),
+    }
+}
+
+fn options(section: &Section<'_>) -> Result<(&'static str, SinkOptions)> {
+    let name = word(section, "policy", &POLICIES)?.unwrap_or(POLICIES[0]);
+    let mut policy = match name {
+        "webhook" => Policy::webhook(),
+        "flat" => Policy::flat(),
+        _ => Policy::backoff(),
+    };
+    if let Some(attempts) = section.number("attempts")? {
+        policy = policy.attempts(u32::try_from(attempts).unwrap_or(u32::MAX));
+    }
+    let options = SinkOptions::new().policy(policy);
+    // A webhook begins now unless it is told otherwise.
+    let start = word(section, "start", &STARTS)?;
+    Ok((
+        name,
+        match start.unwrap_or(if name == "webhook" { "now" } else { "backlog" }) {
+            "now" => options.from_now(),
+            _ => options,
+        },
+    ))
+}
+
+fn http(section: &Section<'_>) -> Result<Http> {
+    let mut http = Http::builder(section.required("url")?);
+    if let Some(secret) = section.text("secret")? {
+        http = http.secret(secret);
+    }
+    if let Some(path) = section.text("secret_file")? {
+        http = http.secret_file(path);
+    }
+    if let Some(path) = section.text("ca")? {
+        http = http.ca(path);
+    }
+    if let Some(millis) = section.number("timeout")? {
+        http = http.timeout(Duration::from_millis(millis));
+    }
+    if section.switch("single")?.unwrap_or_default() {
+        http = http.single();
+    }
+    if section.switch("cloud_events")?.unwrap_or_default() {
+        http = http.cloud_events();
+    }
+    http.build().map_err(|error| section.placed(error))
+}
+
+fn file(section: &Section<'_>) -> Result<Destination> {
+    let rotate = section.number("rotate")?;
+    let kept = section.number("keep")?.unwrap_or(KEPT);
+    Ok(Destination::File {
+        path: section.required("path")?.into(),
+        rotation: rotate.map(|bytes| (bytes, usize::try_from(kept).unwrap_or(usize::MAX))),
+    })
+}
+
+/// One of a few words, if it is there.
+fn word(section: &Section<'_>, key: &str, known: &[&'static str]) -> Result<Option<&'static str>> {
+    let Some(text) = section.text(key)? else {
+        return Ok(None);
+    };
+    match known.iter().find(|known| **known == text) {
+        Some(word) => Ok(Some(word)),
+        None => {
+            let known: Vec<String> = known.iter().map(|known| (*known).to_owned()).collect();
+            Err(section.fault(key, &text, stranger(key, &text, &known)))
+        }
+    }
+}
