@@ -67,13 +67,16 @@ pub(crate) struct Terms {
 /// | answer | |
 /// | --- | --- |
 /// | [`Accepted`](Verdict::Accepted), [`Duplicate`](Verdict::Duplicate) | the message is done |
-/// | [`Rejected`](Verdict::Rejected) | it stays owed, is reported and tried again ever more seldom, up to every five minutes; those behind it go on |
-/// | [`Retry`](Verdict::Retry) | it stays owed and goes behind the others, and the sink rests |
-/// | an error, a panic, no answer in [time](crate::Settings::sink_timeout) | as [`Retry`](Verdict::Retry) for all of the batch, which is halved until what fails is alone |
+/// | [`Rejected`](Verdict::Rejected) | it is given up at once; those behind it go on |
+/// | [`Retry`](Verdict::Retry) | an attempt is counted, it is tried again at a time of its own, and the sink rests; of all of a batch, or with a time: it is said of the destination, and none is counted |
+/// | [`Paused`](Verdict::Paused) | no replica gives it anything more, until it is resumed |
+/// | an error, a panic, no answer in [time](crate::Settings::sink_timeout) | the batch is halved until what fails is alone, and that is as [`Retry`](Verdict::Retry) |
+/// | an error that is [`Unreachable`] | nothing is counted, and the sink rests |
 /// | a batch all of which is rejected | is halved too: perhaps it was for the company |
 ///
 /// A sink rests for as long as it asked for, else a tenth of a second at first, doubling with each failure until it accepts
-/// something, and at most one [interval](crate::Settings::interval). Nothing is ever given up.
+/// something, and at most one [interval](crate::Settings::interval). What is tried again when, and what is given up, is its
+/// [`Policy`].
 ///
 /// A delivery that is dropped before it has answered counts as not delivered: after the time-out, when lanes are
 /// handed to another replica, and when the outbox shuts down. It must not block its thread.

@@ -73,9 +73,9 @@ impl Builder {
     /// messages of those labels that fit one of the patterns, which are as in [`Outbox::subscribe`]. Whether the broker's
     /// consumers want a label too ([`Settings::events`]) is of no meaning here.
     ///
-    /// What a row owes to a sink is remembered under its name: under another name it is another sink. A row is owed to it
-    /// while at least one live replica of the component has it; what is committed while none has, it misses. It is delivered to by
-    /// all replicas at once, each in its lanes, in no order. At most [`Settings::inflight`] rows are on
+    /// What a row owes to a sink is remembered under its name: under another name it is another sink. Opening registers it: rows
+    /// are owed to it from when every live replica has seen that, within an [interval](Settings::interval), whether any replica has it
+    /// at the moment or not. It is delivered to by all replicas at once, each in its lanes, in no order. At most [`Settings::inflight`] rows are on
     /// their way to it, whatever the other sinks do.
     pub fn sink(
         self,
