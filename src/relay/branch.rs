@@ -15,7 +15,7 @@ use super::{
     owed::Owed,
     publisher::{self, Publisher},
     pump::{self, Cycle, Pass, Pump},
-    retries::Retries,
+    retries::{FEW, LOOK, Retries},
 };
 use crate::{
     config::Settings,
@@ -57,6 +57,8 @@ pub(super) struct Parts<'a> {
     pub(super) marks: &'a mpsc::UnboundedSender<Mark>,
     /// Which one of its line it is.
     pub(super) number: usize,
+    /// How many lines there are with its own.
+    pub(super) lines: usize,
     /// How many ids of a kind it may remember.
     pub(super) remembered: usize,
 }
@@ -121,6 +123,7 @@ pub(super) fn branch(
             owed: parts.others.clone(),
             sink: (*sink).clone(),
             policy,
+            look: LOOK * u32::try_from(parts.lines / FEW).unwrap_or(1).max(1),
             meters: meters.clone(),
             reports: Reports::default(),
         };

@@ -100,6 +100,7 @@ pub(super) fn line(
             others: &owed,
             marks: &marks,
             number: branches.len(),
+            lines,
             remembered: settings.inflight as usize * (REMEMBERED / lines).max(1),
         };
         let (branch, more) = branch::branch(&parts, stop);

@@ -25,8 +25,11 @@ use crate::{
     },
 };
 
-/// From one look for what is due to the next.
-const LOOK: Duration = Duration::from_secs(1);
+/// From one look for what is due to the next, where few collections are looked at.
+pub(super) const LOOK: Duration = Duration::from_secs(1);
+
+/// How many are few.
+pub(super) const FEW: usize = 20;
 
 /// How many are claimed at once.
 const MOST: u32 = 100;
@@ -49,6 +52,8 @@ pub(super) struct Retries {
     pub(super) owed: Owed,
     pub(super) sink: Outlet,
     pub(super) policy: Policy,
+    /// From one look for what is due to the next.
+    pub(super) look: Duration,
     pub(super) meters: Meters,
     pub(super) reports: Reports,
 }
@@ -67,7 +72,7 @@ enum Fate {
 
 impl Retries {
     pub(super) async fn run(mut self, stop: CancellationToken) {
-        let mut tick = tokio::time::interval(LOOK);
+        let mut tick = tokio::time::interval(self.look);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {

@@ -34,6 +34,9 @@ pub(crate) const ACTIONS: &[&str] = &["find", "insert", "update", "remove"];
 /// The most of our own text that is kept of a failure, in characters.
 const LONGEST_ERROR: usize = 256;
 
+/// How many of them are written at once: what fails by the thousand must not take all connections from what does not.
+const AT_ONCE: usize = 4;
+
 /// The failed deliveries of one outbox collection.
 #[derive(Clone)]
 pub(crate) struct Deliveries {
@@ -128,21 +131,26 @@ impl Deliveries {
     /// Writes that these failed, once more or for the first time, before their rows say so. Majority; safe to repeat, but for the
     /// count of attempts.
     pub(crate) async fn failed(&self, failures: &[Failure]) -> Result<()> {
-        let failed = failures.iter().map(|failure| async move {
-            let id = id(&failure.row, &failure.route);
-            let mut set = doc! {
-                "sink": &failure.sink,
-                "first": { "$ifNull": ["$first", "$$NOW"] },
-                "attempts": { "$add": [{ "$ifNull": ["$attempts", 0] }, 1] },
-            };
-            set.extend(self.fate(failure).await?);
-            let update = vec![doc! { "$set": set }];
-            let updated = self.all.update_one(id, update).upsert(true);
-            let updated = updated.write_concern(WriteConcern::majority());
-            self.within("noting a failed delivery", updated.into_future())
-                .await
-        });
-        try_join_all(failed).await.map(drop)
+        for some in failures.chunks(AT_ONCE) {
+            try_join_all(some.iter().map(|failure| self.note(failure))).await?;
+        }
+        Ok(())
+    }
+
+    async fn note(&self, failure: &Failure) -> Result<()> {
+        let id = id(&failure.row, &failure.route);
+        let mut set = doc! {
+            "sink": &failure.sink,
+            "first": { "$ifNull": ["$first", "$$NOW"] },
+            "attempts": { "$add": [{ "$ifNull": ["$attempts", 0] }, 1] },
+        };
+        set.extend(self.fate(failure).await?);
+        let update = vec![doc! { "$set": set }];
+        let updated = self.all.update_one(id, update).upsert(true);
+        let updated = updated.write_concern(WriteConcern::majority());
+        self.within("noting a failed delivery", updated.into_future())
+            .await
+            .map(drop)
     }
 
     /// The same of one that was claimed; nothing where the claim has lapsed and another has it.

@@ -7,6 +7,7 @@ mod altered;
 mod broker;
 mod ceiling;
 mod culprit;
+mod deliveries;
 #[cfg(feature = "sidecar")]
 mod init;
 mod link;

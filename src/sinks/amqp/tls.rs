@@ -67,7 +67,7 @@ impl Certificates {
                 .with_client_auth_cert(cert.certificates()?, key.key()?)
                 .map_err(|error| {
                     key.refuse(format!(
-                        "expected the one of TOA_OUTBOX_AMQP_CERT: {error}"
+                        "expected the private key, the one of TOA_OUTBOX_AMQP_CERT: {error}"
                     ))
                 })?,
         };

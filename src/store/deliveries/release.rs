@@ -6,7 +6,7 @@ use bson::{Bson, Document, doc};
 use futures::{TryStreamExt, future::try_join_all};
 use mongodb::options::WriteConcern;
 
-use super::{Deliveries, id, retrying};
+use super::{AT_ONCE, Deliveries, id, retrying};
 use crate::{
     error::Result,
     row::RowId,
@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// How many rows are released by one update.
-const AT_ONCE: i64 = 1000;
+const BATCH: i64 = 1000;
 
 impl Deliveries {
     /// Releases the rows that owe `route` and say so, in batches, and forgets what was to be tried again; what is dead stays.
@@ -53,10 +53,7 @@ impl Deliveries {
             "outstanding": { "$in": marking.done.to_vec() },
         };
         let rows = &self.rows.rows;
-        let found = rows
-            .find(owing)
-            .projection(doc! { "_id": 1 })
-            .limit(AT_ONCE);
+        let found = rows.find(owing).projection(doc! { "_id": 1 }).limit(BATCH);
         let found = async { found.await?.try_collect::<Vec<Document>>().await };
         let found = self.rows.within("reading what owes a route", found).await?;
         let id = |row: &Document| codec::id_of(row.get("_id")?);
@@ -64,27 +61,32 @@ impl Deliveries {
     }
 
     async fn abandon(&self, rows: &[RowId], sink: &str, route: &str) -> Result<()> {
-        let abandoned = rows.iter().map(|row| async move {
-            let copy = self.rows.copy(row).await?.map_or(Bson::Null, Bson::from);
-            let set = doc! {
-                "sink": sink,
-                "state": "abandoned",
-                "first": { "$ifNull": ["$first", "$$NOW"] },
-                "attempts": { "$ifNull": ["$attempts", 0] },
-                "error": { "$ifNull": ["$error", "no replica has had the consumer for the grace"] },
-                "deadAt": "$$NOW",
-                "next": "$$REMOVE",
-                "claim": "$$REMOVE",
-                "row": { "$ifNull": ["$row", { "$literal": copy }] },
-            };
-            let updated = self
-                .all
-                .update_one(id(row, route), vec![doc! { "$set": set }])
-                .upsert(true)
-                .write_concern(WriteConcern::majority());
-            self.within("abandoning a delivery", updated.into_future())
-                .await
-        });
-        try_join_all(abandoned).await.map(drop)
+        for some in rows.chunks(AT_ONCE) {
+            try_join_all(some.iter().map(|row| self.abandon_one(row, sink, route))).await?;
+        }
+        Ok(())
+    }
+
+    async fn abandon_one(&self, row: &RowId, sink: &str, route: &str) -> Result<()> {
+        let copy = self.rows.copy(row).await?.map_or(Bson::Null, Bson::from);
+        let set = doc! {
+            "sink": sink,
+            "state": "abandoned",
+            "first": { "$ifNull": ["$first", "$$NOW"] },
+            "attempts": { "$ifNull": ["$attempts", 0] },
+            "error": { "$ifNull": ["$error", "no replica has had the consumer for the grace"] },
+            "deadAt": "$$NOW",
+            "next": "$$REMOVE",
+            "claim": "$$REMOVE",
+            "row": { "$ifNull": ["$row", { "$literal": copy }] },
+        };
+        let updated = self
+            .all
+            .update_one(id(row, route), vec![doc! { "$set": set }])
+            .upsert(true)
+            .write_concern(WriteConcern::majority());
+        self.within("abandoning a delivery", updated.into_future())
+            .await
+            .map(drop)
     }
 }

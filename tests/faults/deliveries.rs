@@ -1,0 +1,121 @@
+//! Deliveries that fail by the thousand.
+
+use std::time::Duration;
+
+use bson::{DateTime, Document, doc};
+use futures::TryStreamExt;
+use mongodb::Collection;
+use toa_outbox::{BoxError, Builder, Message, Policy, Sink, SinkOptions, Verdict};
+
+use crate::{
+    rig::{PATIENCE, Rig, soak},
+    support::eventually,
+};
+
+struct Well;
+
+impl Sink for Well {
+    async fn deliver(&self, batch: &[Message]) -> Result<Vec<Verdict>, BoxError> {
+        Ok(vec![Verdict::Accepted; batch.len()])
+    }
+}
+
+struct Rejects;
+
+impl Sink for Rejects {
+    async fn deliver(&self, batch: &[Message]) -> Result<Vec<Verdict>, BoxError> {
+        Ok(vec![
+            Verdict::Rejected("not on the list".into());
+            batch.len()
+        ])
+    }
+}
+
+fn deliveries(rig: &Rig) -> Collection<Document> {
+    let name = format!("{}_deliveries", rig.rows().name());
+    rig.database.collection(&name)
+}
+
+/// What is asked for each second, for as long as something waits for its next attempt.
+#[tokio::test]
+async fn what_is_not_due_yet_is_not_read() {
+    let rig = Rig::shared().await;
+    let with_sink = |builder: Builder| builder.sink("well", ["*"], Well);
+    let pots = rig.quiet(with_sink).await;
+    let tomorrow = DateTime::from_millis(DateTime::now().timestamp_millis() + 86_400_000);
+    let count = if soak() { 500_000 } else { 20_000 };
+    let later = |number: i32| {
+        let id = doc! { "row": number, "route": "well/created" };
+        doc! { "_id": id, "sink": "well", "state": "retrying", "attempts": 1, "next": tomorrow }
+    };
+    for first in (0..count).step_by(10_000) {
+        let some = (first..first + 10_000).map(later);
+        deliveries(&rig).insert_many(some).await.unwrap();
+    }
+    rig.database
+        .run_command(doc! { "profile": 2 })
+        .await
+        .unwrap();
+    let profile: Collection<Document> = rig.database.collection("system.profile");
+    let asked = doc! { "ns": deliveries(&rig).namespace().to_string(), "op": "query" };
+    eventually(PATIENCE, "it is looked for what is due", async || {
+        profile.count_documents(asked.clone()).await.unwrap() >= 3
+    })
+    .await;
+    rig.database
+        .run_command(doc! { "profile": 0 })
+        .await
+        .unwrap();
+    let queries: Vec<Document> = profile
+        .find(asked)
+        .await
+        .unwrap()
+        .try_collect()
+        .await
+        .unwrap();
+    for query in &queries {
+        assert_eq!(query.get_i32("docsExamined").unwrap(), 0, "{query}");
+        assert!(query.get_i32("keysExamined").unwrap() <= 1, "{query}");
+    }
+    pots.shutdown().await;
+}
+
+/// Each is kept with its row, and no connection is missing to those who have nothing to do with it.
+#[tokio::test]
+async fn a_sink_that_rejects_everything_holds_up_nothing() {
+    let mut rig = Rig::shared().await;
+    rig.settings.interval = Duration::from_millis(200);
+    let created = rig.consume("created").await;
+    let builder =
+        toa_outbox::Outbox::builder(&rig.database, rig.component.clone(), rig.settings.clone());
+    let options = SinkOptions::new().policy(Policy::backoff().keep(Duration::from_secs(86_400)));
+    let pots = builder
+        .sink_with("no", ["*.created"], Rejects, options)
+        .open()
+        .await
+        .unwrap();
+    let count = if soak() { 20_000 } else { 2000 };
+    rig.seed(count, |_, _| {}).await;
+    pots.nudge();
+    created.wait_for(count as usize, PATIENCE * 2).await;
+    eventually(PATIENCE * 2, "every row is marked", async || {
+        rig.count(doc! { "published": false }).await == 0
+    })
+    .await;
+    let dead = doc! { "state": "dead", "attempts": 1, "row.event": { "$exists": true }, "expires": { "$type": "date" } };
+    assert_eq!(
+        deliveries(&rig).count_documents(dead).await.unwrap(),
+        count as u64
+    );
+    let unfinished = doc! { "next": { "$exists": true } };
+    eventually(PATIENCE, "each is finished", async || {
+        deliveries(&rig)
+            .count_documents(unfinished.clone())
+            .await
+            .unwrap()
+            == 0
+    })
+    .await;
+    assert!(created.duplicates().is_empty());
+    pots.shutdown().await;
+}
