@@ -132,8 +132,11 @@ impl Registry {
     /// Everything that is registered, as a majority has it.
     pub(crate) async fn look(&self) -> Result<Known> {
         let reading = async {
-            let with_age = doc! { "$set": { "now": "$$NOW" } };
-            let found = self.sinks.aggregate([with_age]);
+            let with_age = doc! {
+                "kind": 1, "mode": 1, "routes": 1, "leaving": 1, "since": 1, "paused": 1,
+                "now": "$$NOW",
+            };
+            let found = self.sinks.find(doc! {}).projection(with_age);
             let found = found.read_concern(ReadConcern::majority()).await?;
             found.try_collect::<Vec<Document>>().await
         };
