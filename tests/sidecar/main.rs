@@ -14,5 +14,6 @@ mod rights;
 mod share;
 mod sinks;
 mod stop;
+mod storm;
 mod town;
 mod trouble;
