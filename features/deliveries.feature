@@ -108,6 +108,19 @@ Feature: Deliveries that fail
       Then the sink "search" takes "created" of each of the 50 pots once
       And every row is marked
 
+    Scenario: A label that its sink has not had for the grace is let go
+      Given a consumer of each of them
+      And a grace of 2 s for consumers
+      And a sink "search" of "tea_pots.*"
+      And the service runs
+      When the service is shut down
+      And the sink "search" wants "tea_pots.deleted" alone in the next version
+      And the service starts again
+      And 20 pots are created by 4 tasks
+      Then every row owes nothing but "search/created"
+      And every row is marked
+      And the sink "search" has taken nothing
+
     Scenario: One that begins now skips the backlog
       Given 20 rows of a dead writer
       And a sink "late" of "tea_pots.*", which begins now

@@ -226,6 +226,13 @@ impl Line {
         Ok(())
     }
 
+    /// Whether a route is served, here or by a live replica.
+    pub(super) fn has(&self, route: &str) -> bool {
+        let is_it = |name: &Arc<str>| **name == *route;
+        let own = self.routes.names(self.routes.whole());
+        own.contains(&route) || self.owed.live.borrow().iter().any(is_it)
+    }
+
     pub(super) fn serves(&self, sink: &str) -> bool {
         self.branches
             .iter()

@@ -124,20 +124,27 @@ impl Registrar {
     }
 
     async fn tidy_one(&self, line: &Line, sink: &Registered) -> Result<()> {
-        let is_stale = |served: &Served| served.ago > self.grace;
-        let is_served = line.serves(&sink.sink) || !sink.routes.iter().all(is_stale);
+        // Who serves the broker alone says so to the group, and not here.
+        let is_stale = |served: &&Served| served.ago > self.grace && !line.has(&served.route);
+        let stale: Vec<&str> = sink
+            .routes
+            .iter()
+            .filter(is_stale)
+            .map(|served| served.route.as_str())
+            .collect();
+        let is_served = line.serves(&sink.sink) || stale.len() < sink.routes.len();
         let may_leave = is_served || sink.kind == Kind::Consumer;
-        if may_leave && sink.routes.iter().any(is_stale) {
+        if may_leave && !stale.is_empty() {
             tracing::warn!(
                 collection = sink.collection,
                 sink = sink.sink,
                 grace = ?self.grace,
                 "labels of this sink have had nobody to serve them for so long, and are not owed any more"
             );
-            self.registry.dismiss(sink, self.grace).await?;
+            self.registry.dismiss(sink, &stale, self.grace).await?;
         }
         for route in &sink.leaving {
-            if route.ago > self.interval * LOOKS {
+            if route.ago > self.interval * LOOKS && !line.has(&route.route) {
                 let is_abandoned = sink.kind == Kind::Consumer;
                 line.release(&sink.sink, &route.route, is_abandoned).await?;
                 self.registry

@@ -166,12 +166,19 @@ impl Registry {
         }
     }
 
-    /// Takes the routes from a sink that nobody has served for the `grace`: from when everybody has looked again, rows owe them
-    /// no more. Safe to repeat.
-    pub(crate) async fn dismiss(&self, sink: &Registered, grace: Duration) -> Result<()> {
+    /// Takes those of the routes from a sink that nobody has served for the `grace`: from when everybody has looked again, rows
+    /// owe them no more. Safe to repeat.
+    pub(crate) async fn dismiss(
+        &self,
+        sink: &Registered,
+        routes: &[&str],
+        grace: Duration,
+    ) -> Result<()> {
         let millis = i64::try_from(grace.as_millis()).unwrap_or(i64::MAX);
+        let named = doc! { "$in": ["$$this.route", { "$literal": routes.to_vec() }] };
         let is_served = doc! { "$gte": ["$$this.at", { "$subtract": ["$$NOW", millis] }] };
-        self.leave(sink, &is_served).await
+        let stays = doc! { "$or": [{ "$not": [named] }, is_served] };
+        self.leave(sink, &stays).await
     }
 
     /// As [`dismiss`](Self::dismiss), of all its routes.

@@ -217,6 +217,11 @@ fn leaves(w: &mut Tea, name: String) {
     (w.gone, w.sinks) = (gone, stays);
 }
 
+#[when(regex = r#"^the sink "(\S+)" wants "(\S+)" alone in the next version$"#)]
+fn wants(w: &mut Tea, name: String, pattern: String) {
+    w.sink_mut(&name).patterns = vec![pattern];
+}
+
 #[when(regex = r#"^the sink "(\S+)" is back in one more service$"#)]
 async fn returns(w: &mut Tea, name: String) {
     let gone = std::mem::take(&mut w.gone);
