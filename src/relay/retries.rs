@@ -96,7 +96,8 @@ impl Retries {
     async fn once(&self) -> Result<bool> {
         // Those before it in the sink's queue may take as long.
         let lease = self.sink.timeout() * 2 + MARGIN;
-        let term = Term::Until(Moment::now() + self.sink.timeout());
+        // What begins within it has ended before the lease.
+        let term = Term::Until(Moment::now() + (self.sink.timeout() + MARGIN / 2));
         let claimed = self.deliveries.claim(self.sink.name(), MOST, lease).await?;
         if claimed.is_empty() {
             return Ok(false);
