@@ -158,7 +158,7 @@ impl Relay {
             registry,
             lines: lines.clone(),
             sinks: sinks.clone(),
-            interval: settings.interval,
+            every: settings.interval.max(registrar::LEAST),
             grace: settings.consumer_grace,
             assigned: seat.desk.assigned(),
             reports: Reports::default(),

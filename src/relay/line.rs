@@ -233,6 +233,13 @@ impl Line {
         own.contains(&route) || self.owed.live.borrow().iter().any(is_it)
     }
 
+    /// Whether a live replica serves what is not known to be registered.
+    pub(super) fn has_strangers(&self) -> bool {
+        let registered = self.registered.borrow();
+        let live = self.owed.live.borrow();
+        live.iter().any(|route| !registered.contains(route))
+    }
+
     pub(super) fn serves(&self, sink: &str) -> bool {
         self.branches
             .iter()

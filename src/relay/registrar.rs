@@ -17,14 +17,18 @@ use crate::{
     store::registry::{Known, Pause, Registered, Registry, Served},
 };
 
-/// After how many intervals everybody has looked again.
+/// The least time from one look to the next: replicas by the hundred look too.
+pub(super) const LEAST: Duration = Duration::from_secs(1);
+
+/// After how many looks of one everybody has looked again.
 const LOOKS: u32 = 3;
 
 pub(super) struct Registrar {
     pub(super) registry: Registry,
     pub(super) lines: Lines,
     pub(super) sinks: Arc<[Outlet]>,
-    pub(super) interval: Duration,
+    /// From one look to the next.
+    pub(super) every: Duration,
     /// How long nobody may have served a route, or a consumer, before it is owed nothing more.
     pub(super) grace: Duration,
     /// Told when lanes come and go, and with them other replicas.
@@ -36,13 +40,13 @@ pub(super) struct Registrar {
 
 impl Registrar {
     pub(super) async fn run(mut self, stop: CancellationToken) {
-        let mut tick = tokio::time::interval(self.interval);
+        let mut tick = tokio::time::interval(self.every);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
                 _ = tick.tick() => {}
-                Ok(()) = self.assigned.changed() => {}
+                () = strangers(&mut self.assigned, &self.lines) => {}
                 () = asks(&self.sinks) => {}
             }
             tokio::select! {
@@ -144,7 +148,7 @@ impl Registrar {
             self.registry.dismiss(sink, &stale, self.grace).await?;
         }
         for route in &sink.leaving {
-            if route.ago > self.interval * LOOKS && !line.has(&route.route) {
+            if route.ago > self.every * LOOKS && !line.has(&route.route) {
                 let is_abandoned = sink.kind == Kind::Consumer;
                 line.release(&sink.sink, &route.route, is_abandoned).await?;
                 self.registry
@@ -171,6 +175,16 @@ fn own(sinks: &[Outlet]) -> impl Iterator<Item = &Batched> {
         Outlet::Batched(batched) => Some(batched),
         Outlet::Amqp(_) => None,
     })
+}
+
+/// Resolves when there may be a live replica that serves what was not registered when it was looked for.
+async fn strangers(assigned: &mut watch::Receiver<u64>, lines: &Lines) {
+    while assigned.changed().await.is_ok() {
+        if lines.all().iter().any(|line| line.has_strangers()) {
+            return;
+        }
+    }
+    std::future::pending().await
 }
 
 /// Waits until the destination of one of them asks for a pause.
