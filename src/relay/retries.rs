@@ -94,10 +94,9 @@ impl Retries {
 
     /// Tries some of what is due; whether there may be more.
     async fn once(&self) -> Result<bool> {
-        // Those before it in the sink's queue may take as long.
-        let lease = self.sink.timeout() * 2 + MARGIN;
-        // What begins within it has ended before the lease.
-        let term = Term::Until(Moment::now() + (self.sink.timeout() + MARGIN / 2));
+        let lease = self.sink.timeout() + MARGIN;
+        // What begins within it has ended before the lease: those before it in the sink's queue may take a while.
+        let term = Term::Until(Moment::now() + MARGIN / 2);
         let claimed = self.deliveries.claim(self.sink.name(), MOST, lease).await?;
         if claimed.is_empty() {
             return Ok(false);

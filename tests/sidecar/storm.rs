@@ -96,14 +96,16 @@ async fn nothing_is_lost_and_what_is_given_up_is_what_was_rejected() {
     sidecars
         .iter()
         .for_each(|sidecar| sidecar.signal(Signal::CONT));
-    // What failed often waits for minutes.
+    // What failed often waits for minutes, and what a dead process had claimed for one.
     server.answers(|asked| match asked.text().contains("poison") {
         true => Reply::status(400),
         false => Reply::status(204),
     });
-    eventually(PATIENCE + length() * 2, "every row is marked", async || {
-        town.unpublished().await == 0
-    })
+    eventually(
+        PATIENCE * 2 + length() * 2,
+        "every row is marked",
+        async || town.unpublished().await == 0,
+    )
     .await;
     created.wait_for(ids.len() + poison.len(), PATIENCE).await;
     let taken = server.answered(204);
