@@ -275,7 +275,9 @@ impl Builder {
             sinks.push(Outlet::Amqp(amqp));
         }
         for (own, since) in self.sinks.drain(..).zip(since) {
+            let its_own = || own.sink.safety();
             let terms = Terms {
+                safety: own.options.safety.unwrap_or_else(its_own),
                 policy: own.options.policy,
                 kind: own.kind,
                 from: own.options.is_from_now.then_some(*since),

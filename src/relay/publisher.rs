@@ -20,7 +20,7 @@ use crate::{
     report::Reports,
     routes::{RouteSet, Routes},
     row::{Row, RowId, now},
-    sinks::{Answer, Next, Outlet, Pace, Policy},
+    sinks::{Answer, Message, Next, Outlet, Pace, Policy},
     slots::{Grant, Lanes, Ownership},
 };
 
@@ -51,6 +51,8 @@ struct Job {
     permits: Vec<OwnedSemaphorePermit>,
     /// When it is due, where that may not be yet.
     due: Option<Instant>,
+    /// Whether it is new.
+    is_live: bool,
 }
 
 impl Publisher {
@@ -71,6 +73,7 @@ impl Publisher {
                 tally: None,
                 permits: vec![permit],
                 due: None,
+                is_live: true,
             }),
             None => claim.settle(
                 Sent::Again {
@@ -103,6 +106,7 @@ impl Publisher {
             tally,
             permits: turn.0,
             due: None,
+            is_live: false,
         });
     }
 
@@ -127,6 +131,7 @@ impl Publisher {
             tally: None,
             permits: turn.0,
             due: Some(due),
+            is_live: true,
         });
     }
 
@@ -285,7 +290,7 @@ impl Publishing {
                 tally,
             });
         }
-        if matches!(sent, Sent::Again { after } if after.is_zero()) && self.sink.is_up() {
+        if matches!(sent, Sent::Again { after } if after.is_zero()) && self.sink.takes_backlog() {
             self.nudge.notify_one();
         }
     }
@@ -396,6 +401,7 @@ async fn publish(job: Job, routes: Arc<Routes>, sink: Outlet, meters: Meters) ->
         tally,
         permits,
         due,
+        is_live,
     } = job;
     if let Some(due) = due
         && due > Instant::now()
@@ -415,7 +421,13 @@ async fn publish(job: Job, routes: Arc<Routes>, sink: Outlet, meters: Meters) ->
         }
         match rendering.label.render(&row.event, routes.encoding) {
             Ok(None) => done.insert(index),
-            Ok(Some(body)) => messages.push((index, rendering.message(&row, body, &grant.term))),
+            Ok(Some(body)) => {
+                let message = Message {
+                    is_live,
+                    ..rendering.message(&row, body, &grant.term)
+                };
+                messages.push((index, message));
+            }
             Err(unrendered) => {
                 meters.failed(index, Kind::Unrendered);
                 failures.push(Failure {
