@@ -39,9 +39,9 @@
 //! | [`Slot`], [`LANES`] | which rows a replica pumps |
 //! | [`Amqp`] | the connection to the broker |
 //! | [`Sink`], [`Message`], [`Verdict`], [`Unreachable`], [`Policy`], [`SinkOptions`] | destinations of the application's own |
-//! | [`JsonLines`] | one of them: a file |
+//! | [`JsonLines`], [`Stdout`] | two of them: a file, standard output |
 //! | `Http` | another, behind the feature `http`: webhooks |
-//! | [`Safety`], [`Window`] | how much of a backlog a destination is sent at a time |
+//! | [`Safety`] | how much of a backlog a destination is sent at a time |
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -89,9 +89,9 @@ pub use relay::{ledger::Left, pump::Pass};
 pub use row::{Event, Row, RowId};
 #[cfg(feature = "http")]
 pub use sinks::http::{Http, HttpBuilder};
-pub use sinks::safety::{Room, Safety, Window};
 pub use sinks::{
     Message, Policy, Sink, SinkOptions, Unreachable, Verdict, amqp::Amqp, file::JsonLines,
+    safety::Safety, stdout::Stdout,
 };
 pub use store::init;
 

@@ -73,6 +73,7 @@ impl Rendering {
             route: self.route.clone(),
             attempt: 1,
             is_replay: false,
+            is_live: true,
             term: term.clone(),
         }
     }

@@ -106,7 +106,9 @@ impl Sidecar {
         let mut outlets: Vec<Outlet> = broker.map(Outlet::Amqp).into_iter().collect();
         let mut enrolled = Vec::new();
         for sink in sinks {
+            let opened = sink.destination.open().await?;
             let terms = Terms {
+                safety: sink.options.safety.unwrap_or_else(|| opened.safety()),
                 policy: sink.options.policy,
                 kind: Kind::Sink,
             };
@@ -115,7 +117,6 @@ impl Sidecar {
                 kind: terms.kind,
                 is_from_now: sink.options.is_from_now,
             };
-            let opened = sink.destination.open().await?;
             let started = Batched::start(&own.name, opened, terms, &settings);
             outlets.push(Outlet::Batched(started));
             enrolled.push((own, sink.patterns));

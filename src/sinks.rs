@@ -15,9 +15,11 @@ pub(crate) mod file;
 mod halt;
 #[cfg(feature = "http")]
 pub(crate) mod http;
+mod lines;
 mod outlet;
 mod policy;
 pub(crate) mod safety;
+pub(crate) mod stdout;
 mod tls;
 
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
@@ -35,6 +37,8 @@ pub(crate) use {
 };
 
 pub use policy::{Policy, SinkOptions};
+
+use safety::Safety;
 
 /// The name of the broker among the sinks.
 pub(crate) const AMQP: &str = "amqp";
@@ -54,6 +58,8 @@ pub(crate) enum Kind {
 pub(crate) struct Terms {
     pub(crate) policy: Policy,
     pub(crate) kind: Kind,
+    /// How much it is given at a time of what is not new.
+    pub(crate) safety: Option<Safety>,
 }
 
 /// A destination of the application's own.
@@ -103,6 +109,18 @@ pub trait Sink: Send + Sync + 'static {
         &self,
         batch: &[Message],
     ) -> impl Future<Output = Result<Vec<Verdict>, BoxError>> + Send;
+
+    /// How many of these messages, from the first on, go into one delivery; the rest go into others, in their order. At least one
+    /// does, whatever it says. Asked right before, and for fewer again where a delivery failed, so it is to be quick. All of them, unless it is said here.
+    fn at_once(&self, batch: &[Message]) -> usize {
+        batch.len()
+    }
+
+    /// How much it is given at a time of what is not [new](Message::is_live), where its [options](SinkOptions::safety) do not say so. There is
+    /// no limit, unless it is said here.
+    fn safety(&self) -> Option<Safety> {
+        None
+    }
 }
 
 /// A sink's answer for one message; see [`Sink`] for what becomes of it.
@@ -158,6 +176,8 @@ pub struct Message {
     pub(crate) attempt: u32,
     /// Whether someone asked for it to be sent again.
     pub(crate) is_replay: bool,
+    /// Whether it is on its way for the first time, as its row was written.
+    pub(crate) is_live: bool,
     /// Within which it may be handed over. To be asked right before, whatever was waited for until then.
     pub(crate) term: Term,
 }
@@ -202,6 +222,12 @@ impl Message {
     /// Whether an operator asked for it to be sent again after it was given up.
     pub fn is_replay(&self) -> bool {
         self.is_replay
+    }
+
+    /// Whether it is new: sent as its row was written, or as the change stream told of it. Not if it comes from a backlog, or is
+    /// tried again, or was asked for again.
+    pub fn is_live(&self) -> bool {
+        self.is_live
     }
 
     /// How it is encoded, exactly: `application/json`, `application/msgpack` or `application/bson`.

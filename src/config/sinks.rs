@@ -4,7 +4,7 @@ use std::{borrow::Cow, path::PathBuf, time::Duration};
 
 use super::{file::Section, key::stranger};
 use crate::{
-    JsonLines, Policy, SinkOptions,
+    JsonLines, Policy, SinkOptions, Stdout,
     error::Result,
     sinks::{Erased, http::Http, unusable_name},
 };
@@ -27,9 +27,10 @@ pub(crate) enum Destination {
         /// How large it may get, and how many old ones are kept.
         rotation: Option<(u64, usize)>,
     },
+    Stdout,
 }
 
-const KINDS: [&str; 2] = ["http", "file"];
+const KINDS: [&str; 3] = ["http", "file", "stdout"];
 const POLICIES: [&str; 3] = ["backoff", "webhook", "flat"];
 const STARTS: [&str; 2] = ["backlog", "now"];
 
@@ -41,12 +42,14 @@ impl Destination {
         match self {
             Self::Http(_) => KINDS[0],
             Self::File { .. } => KINDS[1],
+            Self::Stdout => KINDS[2],
         }
     }
 
     pub(crate) async fn open(self) -> Result<Box<dyn Erased>> {
         Ok(match self {
             Self::Http(http) => http,
+            Self::Stdout => Box::new(Stdout::new()),
             Self::File { path, rotation } => {
                 let file = JsonLines::open(path).await?;
                 match rotation {
@@ -68,6 +71,7 @@ pub(super) fn sink(section: &Section<'_>) -> Result<Declared> {
     let kind = word(section, "kind", &KINDS)?;
     let own: &[&str] = match kind {
         Some("file") => &["path", "rotate", "keep"],
+        Some("stdout") => &[],
         _ => &[
             "url",
             "secret",
@@ -82,6 +86,7 @@ pub(super) fn sink(section: &Section<'_>) -> Result<Declared> {
     section.refuse_strangers(common.into_iter().chain(own.iter().copied()))?;
     let destination = match kind {
         Some("file") => file(section)?,
+        Some("stdout") => Destination::Stdout,
         Some(_) => Destination::Http(Box::new(http(section)?)),
         None => {
             let expected = format!("expected one of {KINDS:?}");

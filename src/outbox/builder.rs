@@ -275,7 +275,9 @@ impl Builder {
             sinks.push(Outlet::Amqp(amqp));
         }
         for own in self.sinks.drain(..) {
+            let its_own = || own.sink.safety();
             let terms = Terms {
+                safety: own.options.safety.unwrap_or_else(its_own),
                 policy: own.options.policy,
                 kind: own.kind,
             };

@@ -23,7 +23,7 @@ use crate::{
     report::Reports,
     routes::{RouteSet, Routes},
     row::{Row, RowId, now},
-    sinks::{Answer, Next, Outlet, Pace, Policy},
+    sinks::{Answer, Message, Next, Outlet, Pace, Policy},
     slots::{Grant, Lanes, Ownership},
 };
 
@@ -59,6 +59,8 @@ struct Job {
     permits: Vec<OwnedSemaphorePermit>,
     /// When it is due, where that may not be yet.
     due: Option<Instant>,
+    /// Whether it is new.
+    is_live: bool,
 }
 
 impl Publisher {
@@ -79,6 +81,7 @@ impl Publisher {
                 tally: None,
                 permits: vec![permit],
                 due: None,
+                is_live: true,
             }),
             None => claim.settle(
                 Sent::Again {
@@ -111,6 +114,7 @@ impl Publisher {
             tally,
             permits: turn.0,
             due: None,
+            is_live: false,
         });
     }
 
@@ -150,6 +154,7 @@ impl Publisher {
             tally: None,
             permits: turn.0,
             due: Some(due),
+            is_live: true,
         });
     }
 
@@ -311,7 +316,7 @@ impl Publishing {
                 tally,
             });
         }
-        if matches!(sent, Sent::Again { after } if after.is_zero()) && self.sink.is_up() {
+        if matches!(sent, Sent::Again { after } if after.is_zero()) && self.sink.takes_backlog() {
             self.nudge.notify_one();
         }
     }
@@ -422,6 +427,7 @@ async fn publish(job: Job, routes: Arc<Routes>, sink: Outlet, meters: Meters) ->
         tally,
         permits,
         due,
+        is_live,
     } = job;
     if let Some(due) = due
         && due > Instant::now()
@@ -441,7 +447,13 @@ async fn publish(job: Job, routes: Arc<Routes>, sink: Outlet, meters: Meters) ->
         }
         match rendering.label.render(&row.event, routes.encoding) {
             Ok(None) => done.insert(index),
-            Ok(Some(body)) => messages.push((index, rendering.message(&row, body, &grant.term))),
+            Ok(Some(body)) => {
+                let message = Message {
+                    is_live,
+                    ..rendering.message(&row, body, &grant.term)
+                };
+                messages.push((index, message));
+            }
             Err(unrendered) => {
                 meters.failed(index, Kind::Unrendered);
                 failures.push(Failure {

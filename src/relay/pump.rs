@@ -249,7 +249,7 @@ impl Cycle {
     }
 
     fn open(&self) -> bool {
-        self.sink.is_up()
+        self.sink.takes_backlog()
     }
 
     /// Tries again what this process knew it could not send when the cycle began.

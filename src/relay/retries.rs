@@ -79,7 +79,7 @@ impl Retries {
                 () = stop.cancelled() => return,
                 _ = tick.tick() => {}
             }
-            while self.sink.is_up() && !stop.is_cancelled() {
+            while self.sink.takes_backlog() && !stop.is_cancelled() {
                 match self.once().await {
                     Ok(true) => {}
                     Ok(false) => break,
@@ -159,6 +159,7 @@ impl Retries {
                 let message = Message {
                     attempt: one.attempts.saturating_add(1),
                     is_replay: one.is_replay,
+                    is_live: false,
                     ..route.message(row, body, term)
                 };
                 self.deliver(index, row, message).await

@@ -7,10 +7,19 @@
 //!                                    halves ◄────────────┴── alone: it is the one. Rest; what came with it goes later
 //! ```
 //!
+//! Before that a batch is cut to what the sink takes at once, and to what may go of a backlog ([`pacing`]).
+//!
 //! One batch at a time, from one task: the order within a row is kept, and a sink that hangs holds up nobody else. A
 //! message that fails is settled as owed and has to come again; it is not kept here.
 
-use std::{ops::Range, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+mod pacing;
+
+use std::{
+    ops::Range,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::Arc,
+    time::Duration,
+};
 
 use futures::{FutureExt, future::BoxFuture};
 use tokio::{
@@ -19,9 +28,11 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
+use self::pacing::{Leave, Pacing};
 use super::{
     Answer, Cap, Kind, Message, Pace, Sink, Terms, Unreachable, Verdict,
     halt::{Circuit, Halt},
+    safety::Safety,
 };
 use crate::{clock::at, config::Settings, label::BoxError, report::Reports};
 
@@ -41,6 +52,10 @@ const HELD_BACK: &str = "held back, the sink takes nothing at the moment";
 pub(crate) trait Erased: Send + Sync {
     fn deliver<'a>(&'a self, batch: &'a [Message])
     -> BoxFuture<'a, Result<Vec<Verdict>, BoxError>>;
+
+    fn at_once(&self, batch: &[Message]) -> usize;
+
+    fn safety(&self) -> Option<Safety>;
 }
 
 impl<S: Sink> Erased for S {
@@ -49,6 +64,14 @@ impl<S: Sink> Erased for S {
         batch: &'a [Message],
     ) -> BoxFuture<'a, Result<Vec<Verdict>, BoxError>> {
         Sink::deliver(self, batch).boxed()
+    }
+
+    fn at_once(&self, batch: &[Message]) -> usize {
+        Sink::at_once(self, batch)
+    }
+
+    fn safety(&self) -> Option<Safety> {
+        Sink::safety(self)
     }
 }
 
@@ -63,13 +86,22 @@ pub(crate) struct Batched {
 struct Shared {
     name: Arc<str>,
     cap: Cap,
-    /// Whether it takes messages, and does not rest.
-    is_awake: watch::Sender<bool>,
+    open: watch::Sender<Open>,
     halt: Halt,
     /// How often what was under way was cut.
     cuts: watch::Sender<u64>,
     terms: Terms,
     timeout: Duration,
+}
+
+/// To what a sink is open at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Open {
+    /// It rests, or is paused.
+    ToNothing,
+    /// There is no room for a backlog.
+    ToNew,
+    ToAll,
 }
 
 struct Queued {
@@ -90,7 +122,7 @@ impl Batched {
         let shared = Arc::new(Shared {
             name: name.into(),
             cap: Cap::new(settings.inflight),
-            is_awake: watch::Sender::new(true),
+            open: watch::Sender::new(Open::ToAll),
             halt: Halt::new(),
             cuts: watch::Sender::new(0),
             terms,
@@ -100,6 +132,7 @@ impl Batched {
         let stop = CancellationToken::new();
         let feeding = Feeding {
             sink,
+            pacing: Pacing::new(shared.terms.safety),
             shared: shared.clone(),
             inbox,
             longest: settings.interval.max(LEAST_REST),
@@ -124,7 +157,12 @@ impl Batched {
     }
 
     pub(crate) fn is_up(&self) -> bool {
-        *self.shared.is_awake.borrow() && self.shared.halt.runs()
+        *self.shared.open.borrow() != Open::ToNothing && self.shared.halt.runs()
+    }
+
+    /// Whether it takes messages that are not new, too.
+    pub(super) fn takes_backlog(&self) -> bool {
+        *self.shared.open.borrow() == Open::ToAll && self.shared.halt.runs()
     }
 
     /// What it is given, and what becomes of what it does not take.
@@ -152,14 +190,15 @@ impl Batched {
         self.shared.halt.is(is_paused);
     }
 
-    /// Whether it takes messages, told when that changes.
-    pub(super) fn is_awake(&self) -> watch::Receiver<bool> {
-        self.shared.is_awake.subscribe()
+    /// What it takes, told when that changes.
+    pub(super) fn open(&self) -> watch::Receiver<Open> {
+        self.shared.open.subscribe()
     }
 
     pub(crate) async fn up(&self) {
         // The sender lives as long as this handle.
-        let _ = self.is_awake().wait_for(|&awake| awake).await;
+        let is_up = |open: &Open| *open != Open::ToNothing;
+        let _ = self.open().wait_for(is_up).await;
     }
 
     pub(crate) fn cap(&self) -> &Cap {
@@ -181,8 +220,7 @@ impl Batched {
     /// The loop ends when there is no handle any more; while there is one, by a defect: a sink that panics when its delivery
     /// is dropped. From then on it takes nothing.
     fn gone(&self) -> Answer {
-        let is_awake = &self.shared.is_awake;
-        if is_awake.send_if_modified(|awake| std::mem::replace(awake, false)) {
+        if self.shared.opens(Open::ToNothing) {
             tracing::error!(
                 sink = self.name(),
                 "a sink died, what it is owed stays in the outbox; restart this process"
@@ -196,11 +234,20 @@ impl Batched {
     }
 }
 
+impl Shared {
+    /// Whether that is news.
+    fn opens(&self, open: Open) -> bool {
+        self.open
+            .send_if_modified(|before| std::mem::replace(before, open) != open)
+    }
+}
+
 /// The loop of one sink.
 struct Feeding {
     sink: Box<dyn Erased>,
     shared: Arc<Shared>,
     inbox: mpsc::UnboundedReceiver<Queued>,
+    pacing: Pacing,
     /// The longest it rests of its own accord.
     longest: Duration,
     /// When its rest is over.
@@ -228,6 +275,7 @@ impl Feeding {
             tokio::select! {
                 biased;
                 () = at(self.until) => self.wake(),
+                () = at(self.pacing.until()) => self.wake(),
                 () = halt.changed() => self.wake(),
                 count = self.inbox.recv_many(&mut queued, MOST) => match count {
                     0 => return,
@@ -248,28 +296,61 @@ impl Feeding {
         }
         let mut parts = Vec::new();
         parts.push(0..batch.messages.len());
-        while let Some(part) = parts.pop() {
+        while let Some(mut part) = parts.pop() {
             let is_open = self.until.is_none() && self.shared.halt.runs();
             let may_leave = is_open && batch.holds(part.clone());
             if part.is_empty() || !may_leave {
                 // Dropped with the batch.
                 continue;
             }
+            let end = part.start + self.fitting(&batch.messages[part.clone()]);
+            parts.push(end..part.end);
+            part.end = end;
+            if !self.leaves(&mut batch, part.clone()) {
+                continue;
+            }
             match self.deliver(&batch, part.clone()).await {
                 Ok(verdicts) => self.take(&mut batch, part, verdicts),
                 Err(Fault::Cut) => return,
-                Err(Fault::Unreachable(reason)) => return self.rest(&reason, None),
+                Err(Fault::Unreachable(reason)) => {
+                    self.pacing.is_away();
+                    return self.rest(&reason, None);
+                }
                 Err(Fault::Failed(_)) if part.len() > 1 => {
                     let middle = part.start + part.len() / 2;
                     parts.push(middle..part.end);
                     parts.push(part.start..middle);
                 }
                 Err(Fault::Failed(reason)) => {
+                    self.pacing.failed(&batch.messages[part.start]);
                     self.rest(&reason, None);
                     batch.settle(part.start, Answer::Failed { reason });
                 }
             }
         }
+    }
+
+    /// How many of these go together, at least one.
+    fn fitting(&self, messages: &[Message]) -> usize {
+        let most = self.pacing.together(messages);
+        let at_once = || self.sink.at_once(&messages[..most]);
+        // One that panics is asked for all of them, and is halved if it does not take them.
+        let count = catch_unwind(AssertUnwindSafe(at_once)).unwrap_or(most);
+        count.clamp(1, most)
+    }
+
+    /// Whether these may leave now as far as they are no news. What waits is dropped with the batch.
+    fn leaves(&mut self, batch: &mut Batch, part: Range<usize>) -> bool {
+        match self
+            .pacing
+            .leave(Instant::now(), &batch.messages[part.clone()])
+        {
+            Leave::Now => return true,
+            Leave::Later => self.tell(),
+            Leave::Never(reason) => batch.settle(part.start, Answer::Rejected { reason }),
+            Leave::Confirmed(reason) => self.pause(Circuit::new(None, reason, None)),
+        }
+        false
     }
 
     async fn deliver(&self, batch: &Batch, part: Range<usize>) -> Result<Vec<Verdict>, Fault> {
@@ -315,11 +396,18 @@ impl Feeding {
         let is_retry = |verdict: &Verdict| matches!(verdict, Verdict::Retry { .. });
         let is_handler = self.shared.terms.kind == Kind::Consumer;
         // What is said of all of a batch is said of the destination, not of each message.
-        let is_each = is_handler || verdicts.len() == 1 || !verdicts.iter().all(is_retry);
+        let is_whole = verdicts.iter().all(is_retry);
+        let is_each = is_handler || verdicts.len() == 1 || !is_whole;
+        if is_whole {
+            self.pacing.failed(&batch.messages[part.start]);
+        }
         for (index, verdict) in part.zip(verdicts) {
             let answer = match verdict {
                 Verdict::Accepted | Verdict::Duplicate => {
                     self.failures = 0;
+                    if let Some(reason) = self.pacing.taken(&batch.messages[index]) {
+                        self.pause(Circuit::new(None, reason, None));
+                    }
                     Answer::Taken
                 }
                 Verdict::Rejected(reason) => Answer::Rejected { reason },
@@ -351,7 +439,7 @@ impl Feeding {
         self.failures = self.failures.saturating_add(1);
         let until = Instant::now() + rest;
         self.until = Some(self.until.map_or(until, |before| before.max(until)));
-        self.shared.is_awake.send_replace(false);
+        self.tell();
         let sink = self.shared.name.clone();
         self.reports.first(reason, |times| {
             tracing::warn!(
@@ -371,12 +459,13 @@ impl Feeding {
             circuit = id,
             reason,
             ?advice,
-            "a sink is paused by its destination, what it is owed stays in the outbox; resume it with: \
+            "a sink is paused, what it is owed stays in the outbox; resume it with: \
              toa-outbox sinks resume {} --circuit {id}",
             self.shared.name,
         );
         self.shared.halt.ask(circuit);
-        self.shared.is_awake.send_replace(false);
+        self.pacing.is_paused();
+        self.tell();
     }
 
     /// Takes messages again, if neither its rest nor a pause is in the way.
@@ -385,10 +474,22 @@ impl Feeding {
         if !rests {
             self.until = None;
         }
-        let is_awake = !rests && self.shared.halt.runs();
-        self.shared
-            .is_awake
-            .send_if_modified(|before| std::mem::replace(before, is_awake) != is_awake);
+        if self.shared.halt.runs() {
+            self.pacing.is_resumed();
+        }
+        self.pacing.wake(Instant::now());
+        self.tell();
+    }
+
+    /// Has those who hand over messages know what is taken.
+    fn tell(&self) {
+        let is_up = self.until.is_none() && self.shared.halt.runs();
+        let open = match (is_up, self.pacing.until()) {
+            (false, _) => Open::ToNothing,
+            (true, Some(_)) => Open::ToNew,
+            (true, None) => Open::ToAll,
+        };
+        self.shared.opens(open);
     }
 }
 

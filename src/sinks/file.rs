@@ -12,15 +12,12 @@ use std::{
     time::Duration,
 };
 
-use base64::{Engine, engine::general_purpose::STANDARD};
-use bson::DateTime;
-use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{Message, Sink, Verdict};
+use super::{Message, Sink, Verdict, lines::lines};
 use crate::{
     error::{Error, Result},
-    label::{BoxError, Encoding},
+    label::BoxError,
 };
 
 /// How long another process may hold the file before it is refused.
@@ -99,10 +96,7 @@ impl JsonLines {
 
 impl Sink for JsonLines {
     async fn deliver(&self, batch: &[Message]) -> Result<Vec<Verdict>, BoxError> {
-        let mut lines = Vec::new();
-        for message in batch {
-            line(message, &mut lines)?;
-        }
+        let lines = lines(batch)?;
         let appending = self.appending.clone();
         // Ended before it has answered, it goes on, and those lines are there twice in the end.
         tokio::task::spawn_blocking(move || locked(&appending).append(&lines)).await??;
@@ -229,37 +223,6 @@ fn mended(file: &mut File) -> io::Result<u64> {
         file.sync_data()?;
     }
     Ok(end)
-}
-
-/// Field by field, since a body that is JSON is taken as it is.
-fn line(message: &Message, to: &mut Vec<u8>) -> Result<(), BoxError> {
-    let time = message
-        .time()
-        .and_then(rfc3339)
-        .map_or(Value::Null, Value::from);
-    for (name, value) in [
-        ("{\"row\":", Value::from(message.row())),
-        (",\"label\":", message.label().into()),
-        (",\"component\":", message.component().into()),
-        (",\"time\":", time),
-    ] {
-        to.extend(name.as_bytes());
-        serde_json::to_writer(&mut *to, &value)?;
-    }
-    to.extend(b",\"entity\":");
-    to.extend(Encoding::Json.encode(message.entity())?);
-    to.extend(b",\"body\":");
-    match message.content_type() == Encoding::Json.content_type() {
-        true => to.extend(message.body()),
-        false => to.extend(format!("\"{}\"", STANDARD.encode(message.body())).as_bytes()),
-    }
-    to.extend(b"}\n");
-    Ok(())
-}
-
-pub(super) fn rfc3339(seconds: u64) -> Option<String> {
-    let millis = i64::try_from(seconds).ok()?.checked_mul(1000)?;
-    DateTime::from_millis(millis).try_to_rfc3339_string().ok()
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Webhooks: messages by HTTP, signed.
 //!
 //! ```text
-//!   batch ──► as many as fit ──► signed request ──┬─ answered ────► verdicts ──► the next of them
-//!                                                 ├─ failed ──────► the caller halves it
-//!                                                 └─ nobody there ► no attempt is counted
+//!   as many as fit ──► signed request ──┬─ answered ────► verdicts
+//!                                       ├─ failed ──────► the caller halves it
+//!                                       └─ nobody there ► no attempt is counted
 //! ```
 //!
 //! One request at a time on one connection, which is kept. What a destination writes is read up to a bound and kept nowhere: all
@@ -36,6 +36,7 @@ use self::{
 };
 use super::{
     Message, Sink, Unreachable, Verdict,
+    safety::Safety,
     tls::{Pem, believing},
 };
 use crate::{
@@ -89,8 +90,10 @@ const MOST: usize = 1024 * 1024;
 /// The id of a message is its row, a dot and its label. In ids and headers the percent sign and all but visible ASCII is
 /// percent-encoded, and in an id the dots of the row.
 ///
-/// A body has at most 1 MiB: more messages go in several requests, one after the other. A message that is larger by itself is rejected and not
-/// sent.
+/// A body has at most 1 MiB, a batch that is larger is cut. A message that is larger by itself is rejected and not sent.
+///
+/// A backlog, and what is sent again, is limited as [`Safety::default`] says, unless [the options](crate::SinkOptions::safety) say otherwise: at most 2 MiB
+/// in 30 requests a minute from each replica.
 ///
 /// # Answers
 ///
@@ -252,76 +255,32 @@ impl Http {
 
 impl Sink for Http {
     async fn deliver(&self, batch: &[Message]) -> Result<Vec<Verdict>, BoxError> {
-        let until = Instant::now() + self.timeout;
-        let mut verdicts = Vec::with_capacity(batch.len());
-        while verdicts.len() < batch.len() {
-            let rest = &batch[verdicts.len()..];
-            let content = self.form.content(rest, MOST)?;
-            let part = &rest[..content.count];
-            // A batch of several requests takes as long as two of them at most, and less than a sink may.
-            let is_late =
-                Instant::now() >= until || !part.iter().all(|message| message.term.holds());
-            if is_late && !verdicts.is_empty() {
-                verdicts.resize(batch.len(), later());
-                break;
-            }
-            if content.bytes.len() > MOST {
-                verdicts.push(too_large(content.bytes.len()));
-                continue;
-            }
-            match self.send(part, content).await {
-                Ok(reply) => take(reply, part.len(), batch.len(), &mut verdicts)?,
-                Err(unreachable) if verdicts.is_empty() => return Err(unreachable.into()),
-                Err(unreachable) => verdicts.resize(batch.len(), retry(unreachable.to_string())),
-            }
+        if batch.is_empty() {
+            return Ok(Vec::new());
         }
-        Ok(verdicts)
+        let content = self.form.content(batch, MOST)?;
+        if content.count < batch.len() {
+            return Err("more than goes into one request".into());
+        }
+        if content.bytes.len() > MOST {
+            return Ok(vec![too_large(content.bytes.len())]);
+        }
+        match self.send(batch, content).await? {
+            Reply::Each(verdicts) => Ok(verdicts),
+            Reply::All(verdict) => Ok(vec![verdict; batch.len()]),
+            Reply::Failed(reason) => Err(reason.into()),
+        }
     }
-}
 
-/// Adds to the verdicts of `all` messages what was said of the next `count`. What speaks of the destination is for all that are
-/// left. A request that failed or was rejected for several of them is an error, by which the caller halves them; unless
-/// some were taken before, then those that are left come again.
-fn take(
-    reply: Reply,
-    count: usize,
-    all: usize,
-    verdicts: &mut Vec<Verdict>,
-) -> Result<(), BoxError> {
-    let is_rejected = |verdict: &Verdict| matches!(verdict, Verdict::Rejected(_));
-    let reason = match reply {
-        Reply::Each(each) if (2..all).contains(&count) && each.iter().all(is_rejected) => {
-            "all of a request was rejected".into()
-        }
-        Reply::Each(each) => {
-            verdicts.extend(each);
-            return Ok(());
-        }
-        Reply::All(verdict) => {
-            verdicts.resize(all, verdict);
-            return Ok(());
-        }
-        Reply::Failed(reason) => reason,
-    };
-    if verdicts.is_empty() && all > 1 {
-        return Err(reason.into());
+    /// One request.
+    fn at_once(&self, batch: &[Message]) -> usize {
+        // What cannot be written is to be found out by trying.
+        let content = self.form.content(batch, MOST);
+        content.map_or(batch.len(), |content| content.count)
     }
-    verdicts.resize(all, retry(reason));
-    Ok(())
-}
 
-fn retry(reason: String) -> Verdict {
-    Verdict::Retry {
-        reason,
-        after: None,
-    }
-}
-
-/// Of what there was no time for.
-fn later() -> Verdict {
-    Verdict::Retry {
-        reason: "not sent yet, those before it took their time".into(),
-        after: Some(Duration::ZERO),
+    fn safety(&self) -> Option<Safety> {
+        Some(Safety::default())
     }
 }
 

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 use super::{
     AMQP, Answer, Batched, Cap, Kind, Message, Policy,
     amqp::{self, Amqp},
+    batched::Open,
 };
 
 /// A handle to a sink. Cheap to clone.
@@ -32,7 +33,15 @@ impl Outlet {
         }
     }
 
-    /// Waits until it does. Cancel safe.
+    /// Whether it takes messages that are not new, too.
+    pub(crate) fn takes_backlog(&self) -> bool {
+        match self {
+            Self::Amqp(amqp) => amqp.is_up(),
+            Self::Batched(batched) => batched.takes_backlog(),
+        }
+    }
+
+    /// Waits until it takes messages. Cancel safe.
     pub(crate) async fn up(&self) {
         match self {
             Self::Amqp(amqp) => amqp.up().await,
@@ -49,11 +58,11 @@ impl Outlet {
         }
     }
 
-    /// Tells each time it takes messages again.
+    /// Tells each time it takes all messages again.
     pub(crate) fn returns(&self) -> Returns {
         match self {
             Self::Amqp(amqp) => Returns::Amqp(amqp.returns()),
-            Self::Batched(batched) => Returns::Batched(batched.is_awake()),
+            Self::Batched(batched) => Returns::Batched(batched.open()),
         }
     }
 
@@ -108,18 +117,18 @@ impl Outlet {
 /// See [`Outlet::returns`].
 pub(crate) enum Returns {
     Amqp(amqp::Returns),
-    Batched(watch::Receiver<bool>),
+    Batched(watch::Receiver<Open>),
 }
 
 impl Returns {
     /// Resolves when the sink came up since the last call. Cancel safe.
     pub(crate) async fn next(&mut self) {
-        let is_awake = match self {
+        let open = match self {
             Self::Amqp(returns) => return returns.next().await,
-            Self::Batched(is_awake) => is_awake,
+            Self::Batched(open) => open,
         };
-        while is_awake.changed().await.is_ok() {
-            if *is_awake.borrow_and_update() {
+        while open.changed().await.is_ok() {
+            if *open.borrow_and_update() == Open::ToAll {
                 return;
             }
         }

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::safety::Safety;
+
 /// The shortest and the longest wait of [`Policy::backoff`], and after how many attempts it gives up.
 const LEAST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(300);
@@ -165,6 +167,8 @@ impl Default for Policy {
 pub struct SinkOptions {
     pub(crate) policy: Policy,
     pub(crate) is_from_now: bool,
+    /// None: as the sink says itself.
+    pub(crate) safety: Option<Option<Safety>>,
 }
 
 impl SinkOptions {
@@ -181,6 +185,15 @@ impl SinkOptions {
     /// What becomes of what it does not take.
     pub fn policy(self, policy: Policy) -> Self {
         Self { policy, ..self }
+    }
+
+    /// How much it is given at a time of a backlog or of what is sent again; none: as much as there is. As the
+    /// [sink](crate::Sink::safety) says, unless it is said here.
+    pub fn safety(self, safety: impl Into<Option<Safety>>) -> Self {
+        Self {
+            safety: Some(safety.into()),
+            ..self
+        }
     }
 
     /// It is given nothing that was made before it was first registered, by the clocks of the writers and of the server.

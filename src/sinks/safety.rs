@@ -4,10 +4,9 @@
 //! request and in any minute, and the first request after an outage goes alone. Bounds are those of one replica: several
 //! together send as much more.
 
-use std::{
-    collections::VecDeque,
-    time::{Duration, Instant},
-};
+use std::{collections::VecDeque, time::Duration};
+
+use tokio::time::Instant;
 
 use crate::error::{Error, Result};
 
@@ -16,13 +15,32 @@ const WINDOW: Duration = Duration::from_secs(60);
 
 const MIB: u64 = 1024 * 1024;
 
-/// How much of a backlog or a replay one replica sends to a destination at a time: all four figures, or the default.
+/// How much of a backlog or a replay one replica sends to a destination at a time: all four figures, or the default. Several
+/// replicas together send as much more.
+///
+/// What is [new](crate::Message::is_live) is not limited, and goes past a backlog that waits. What is larger than a batch may be is rejected where it is
+/// not new.
+///
+/// After an outage the first message of the backlog goes alone, a canary, and those that follow wait for it to be accepted. It was an outage if
+/// the destination was [not there](crate::Unreachable), or if two deliveries in a row failed whose messages had not failed before. Nobody knows of one that was before this
+/// process started. Where an operator is to decide, the sink is paused under a circuit that is in the log and in `outbox_sinks`, for all replicas,
+/// until it is resumed.
+///
+/// ```
+/// use toa_outbox::{Safety, SinkOptions};
+///
+/// # fn example() -> toa_outbox::Result<()> {
+/// let slow = Safety::new(64 * 1024, 10, 256 * 1024, 1)?;
+/// let watched = SinkOptions::webhook().safety(slow.confirmed());
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Safety {
     batch_bytes: u64,
     window_requests: u64,
     window_bytes: u64,
     canary: u64,
+    is_confirmed: bool,
 }
 
 /// 1 MiB a batch; 30 requests and 2 MiB in any 60 seconds; one canary.
@@ -33,14 +51,15 @@ impl Default for Safety {
             window_requests: 30,
             window_bytes: 2 * MIB,
             canary: 1,
+            is_confirmed: false,
         }
     }
 }
 
 impl Safety {
     /// At most `batch_bytes` a request, and in any 60 seconds at most `window_requests` requests and `window_bytes` bytes. All are
-    /// more than zero, and a batch fits into the window. `canary` is how many requests go alone after an outage before
-    /// the rest may follow: 1, or 0 if nothing is to follow until an operator says so.
+    /// more than zero, and a batch fits into the window; counted are the payloads. `canary` is how many messages go alone after an outage, before
+    /// the rest may follow: 1, or 0 if nothing of a backlog is to be sent until an operator resumes the sink.
     ///
     /// # Errors
     ///
@@ -73,7 +92,17 @@ impl Safety {
             window_requests,
             window_bytes,
             canary,
+            is_confirmed: false,
         })
+    }
+
+    /// What follows the canary waits for an operator.
+    #[must_use]
+    pub fn confirmed(self) -> Self {
+        Self {
+            is_confirmed: true,
+            ..self
+        }
     }
 
     /// The most one request carries, in bytes.
@@ -95,6 +124,11 @@ impl Safety {
     pub fn canary(&self) -> u64 {
         self.canary
     }
+
+    /// Whether what follows the canary waits for an operator.
+    pub fn is_confirmed(&self) -> bool {
+        self.is_confirmed
+    }
 }
 
 fn refused(name: &str, value: u64, expected: &str) -> Error {
@@ -109,7 +143,7 @@ fn refused(name: &str, value: u64, expected: &str) -> Error {
 /// What was sent within the last 60 seconds, and whether there is room for more. It has no clock: it is told the time, which
 /// must not go back.
 #[derive(Clone, Debug)]
-pub struct Window {
+pub(super) struct Window {
     safety: Safety,
     /// When, and how many bytes, the oldest first: never more than `window_requests`.
     sent: VecDeque<(Instant, u64)>,
@@ -118,7 +152,7 @@ pub struct Window {
 
 /// Whether a request may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Room {
+pub(super) enum Room {
     /// Now, and it has been counted.
     Now,
     /// Then, unless another comes before.
@@ -129,7 +163,7 @@ pub enum Room {
 
 impl Window {
     /// One in which nothing was sent yet.
-    pub fn new(safety: Safety) -> Self {
+    pub(super) fn new(safety: Safety) -> Self {
         Self {
             safety,
             sent: VecDeque::new(),
@@ -138,7 +172,7 @@ impl Window {
     }
 
     /// Reserves room for a request of so many bytes, before it is sent: what becomes of it, it counts for 60 seconds.
-    pub fn reserve(&mut self, now: Instant, bytes: u64) -> Room {
+    pub(super) fn reserve(&mut self, now: Instant, bytes: u64) -> Room {
         self.forget(now);
         if bytes > self.safety.batch_bytes {
             return Room::Never;

@@ -13,6 +13,7 @@ use crate::{clock::Term, sinks::Route};
 struct Odd<A> {
     act: A,
     given: Arc<Mutex<Vec<Vec<usize>>>>,
+    at_once: usize,
 }
 
 impl<A, F> Sink for Odd<A>
@@ -28,6 +29,11 @@ where
         self.given.lock().unwrap().push(numbers.clone());
         (self.act)(numbers).await
     }
+
+    fn at_once(&self, batch: &[Message]) -> usize {
+        assert!(self.at_once > 0, "a defect");
+        self.at_once.min(batch.len() + 1)
+    }
 }
 
 struct Stage {
@@ -41,19 +47,37 @@ impl Stage {
         A: Fn(Vec<usize>) -> F + Send + Sync + 'static,
         F: Future<Output = Result<Vec<Verdict>, BoxError>> + Send + 'static,
     {
+        Self::with(act, None, usize::MAX)
+    }
+
+    fn with<A, F>(act: A, safety: Option<Safety>, at_once: usize) -> Self
+    where
+        A: Fn(Vec<usize>) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<Vec<Verdict>, BoxError>> + Send + 'static,
+    {
         let given: Arc<Mutex<Vec<Vec<usize>>>> = Arc::default();
         let sink = Odd {
             act,
             given: given.clone(),
+            at_once,
         };
-        let (batched, run) = Batched::new(
-            "odd",
-            Box::new(sink),
-            Terms::default(),
-            &Settings::default(),
-        );
+        let terms = Terms {
+            safety,
+            ..Terms::default()
+        };
+        let (batched, run) = Batched::new("odd", Box::new(sink), terms, &Settings::default());
         tokio::spawn(run);
         Self { batched, given }
+    }
+
+    /// The same of messages that are not new.
+    async fn swept(&self, numbers: std::ops::Range<usize>) -> Vec<Answer> {
+        let swept = |number| Message {
+            is_live: false,
+            body: vec![0; 10],
+            ..message(number)
+        };
+        join_all(numbers.map(|number| self.batched.deliver(swept(number)))).await
     }
 
     /// What is answered for so many messages that come at once, in their order.
@@ -66,7 +90,7 @@ impl Stage {
     }
 }
 
-fn message(number: usize) -> Message {
+pub(super) fn message(number: usize) -> Message {
     let route = Route {
         component: "tea.pots".into(),
         label: "created".into(),
@@ -83,6 +107,7 @@ fn message(number: usize) -> Message {
         route: Arc::new(route),
         attempt: 1,
         is_replay: false,
+        is_live: true,
         term: Term::Endless,
     }
 }
@@ -283,4 +308,79 @@ async fn one_that_panics_when_it_is_ended_takes_nothing_more() {
         assert_eq!(paces(&stage.deliver(1).await), [Some(Pace::AtOnce)]);
     }
     assert!(!stage.batched.is_up());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_sink_is_given_as_many_at_once_as_it_takes_and_at_least_one() {
+    for (at_once, expected) in [(3, vec![3, 3, 1]), (0, vec![7]), (usize::MAX, vec![7])] {
+        let stage = Stage::with(async |batch: Vec<usize>| accepted(&batch), None, at_once);
+        assert_eq!(stage.deliver(7).await, vec![Answer::Taken; 7]);
+        let calls = stage.calls();
+        assert_eq!(calls.iter().map(Vec::len).collect::<Vec<_>>(), expected);
+        assert_eq!(calls.concat(), (0..7).collect::<Vec<_>>());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_backlog_waits_for_room_and_what_is_new_goes_past_it() {
+    // Five messages a batch, two batches a minute.
+    let safety = Safety::new(50, 2, 1000, 1).unwrap();
+    let stage = Stage::with(
+        async |batch: Vec<usize>| accepted(&batch),
+        Some(safety),
+        usize::MAX,
+    );
+    let began = Instant::now();
+    let answers = paces(&stage.swept(0..12).await);
+    assert_eq!(answers[..10], [None; 10]);
+    assert_eq!(answers[10..], [Some(Pace::AtOnce); 2]);
+    assert!(stage.batched.is_up() && !stage.batched.takes_backlog());
+    assert_eq!(stage.deliver(3).await, vec![Answer::Taken; 3]);
+    assert_eq!(paces(&stage.swept(10..12).await), [Some(Pace::AtOnce); 2]);
+    let mut open = stage.batched.open();
+    open.wait_for(|open| *open == Open::ToAll).await.unwrap();
+    assert_eq!(began.elapsed(), Duration::from_secs(60));
+    assert_eq!(stage.swept(10..12).await, vec![Answer::Taken; 2]);
+    let given: Vec<usize> = stage.calls().iter().map(Vec::len).collect();
+    assert_eq!(given, [5, 5, 3, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn after_an_outage_a_canary_goes_first_and_an_operator_may_have_to_let_the_others_follow() {
+    for is_confirmed in [false, true] {
+        let is_there = Arc::new(AtomicBool::new(false));
+        let there = is_there.clone();
+        let act = move |batch: Vec<usize>| {
+            let is_there = there.load(Relaxed);
+            async move {
+                match is_there {
+                    true => accepted(&batch),
+                    false => Err(Unreachable::new("nobody").into()),
+                }
+            }
+        };
+        let safety = match is_confirmed {
+            true => Safety::default().confirmed(),
+            false => Safety::default(),
+        };
+        let stage = Stage::with(act, Some(safety), usize::MAX);
+        stage.swept(0..10).await;
+        is_there.store(true, Relaxed);
+        stage.batched.up().await;
+        let answers = stage.swept(0..10).await;
+        let taken = answers.iter().filter(|answer| **answer == Answer::Taken);
+        let taken = taken.count();
+        let given: Vec<usize> = stage.calls().iter().map(Vec::len).collect();
+        if !is_confirmed {
+            assert_eq!((taken, given), (10, vec![10, 1, 9]));
+            continue;
+        }
+        assert_eq!((taken, given), (1, vec![10, 1]));
+        let asked = stage.batched.asked().unwrap();
+        assert!(asked.reason.contains("operator"), "{}", asked.reason);
+        stage.batched.paused(true);
+        stage.batched.paused(false);
+        stage.batched.up().await;
+        assert_eq!(stage.swept(1..10).await, vec![Answer::Taken; 9]);
+    }
 }

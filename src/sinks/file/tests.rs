@@ -1,6 +1,7 @@
 use std::{collections::BTreeMap, fs};
 
 use bson::{Bson, doc};
+use serde_json::Value;
 use tempfile::TempDir;
 
 use super::*;
@@ -23,6 +24,7 @@ fn message(row: &str, body: &[u8], content_type: &'static str) -> Message {
         route: Arc::new(route),
         attempt: 1,
         is_replay: false,
+        is_live: true,
         term: Term::Endless,
     }
 }
@@ -59,7 +61,7 @@ async fn append(sink: &JsonLines, batch: &[Message]) {
 async fn a_message_is_a_line_of_json() {
     let dir = TempDir::new().unwrap();
     let sink = JsonLines::open(path(&dir)).await.unwrap();
-    let state = Encoding::Json
+    let state = crate::Encoding::Json
         .encode(&doc! { "_id": 7, "says": "two\nlines" }.into())
         .unwrap();
     let plain = message("one", &state, "application/json");

@@ -7,7 +7,7 @@ use serde::Serialize;
 use super::signature::{escaped, id};
 use crate::{
     label::{BoxError, Encoding},
-    sinks::{Message, file::rfc3339},
+    sinks::{Message, lines::rfc3339},
 };
 
 const JSON: &str = "application/json";

@@ -31,6 +31,7 @@ pub(super) fn message_of(row: &str, body: &[u8], content_type: &'static str) -> 
         route: Arc::new(route),
         attempt: 1,
         is_replay: false,
+        is_live: true,
         term: Term::Endless,
     }
 }

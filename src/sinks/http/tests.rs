@@ -45,7 +45,14 @@ async fn verdict(says: Says) -> Verdict {
     let hook = Hook::start().await;
     hook.answers(move |_| says.clone());
     let http = http(&hook).timeout(SHORT).build().unwrap();
-    deliver(&http, &messages(1)).await.unwrap().remove(0)
+    match deliver(&http, &messages(1)).await {
+        Ok(mut verdicts) => verdicts.remove(0),
+        // As whoever delivers takes it of a message alone.
+        Err(reason) => Verdict::Retry {
+            reason,
+            after: None,
+        },
+    }
 }
 
 fn seconds(verdict: &Verdict) -> Option<u64> {
@@ -110,7 +117,10 @@ async fn a_single_message_goes_as_it_is_under_its_own_id() {
         message("b", "7"),
     ];
     batch[1].is_replay = true;
-    assert_eq!(deliver(&http, &batch).await, Ok(vec![Verdict::Accepted; 2]));
+    assert_eq!(http.at_once(&batch), 1);
+    for message in batch.chunks(1) {
+        assert_eq!(deliver(&http, message).await, Ok(vec![Verdict::Accepted]));
+    }
     let [first, second] = &hook.asked()[..] else {
         panic!("two requests")
     };
@@ -331,7 +341,7 @@ async fn a_batch_that_fails_or_is_rejected_is_left_to_be_halved() {
 }
 
 #[tokio::test]
-async fn what_is_too_much_for_one_request_goes_in_several_and_a_message_that_is_does_not_go() {
+async fn one_delivery_is_one_request_and_a_message_that_is_too_much_for_one_does_not_go() {
     let hook = Hook::start().await;
     let sink = http(&hook).build().unwrap();
     let large = |row: &str, kib: usize| message(row, &format!("\"{}\"", "x".repeat(kib * 1024)));
@@ -342,7 +352,14 @@ async fn what_is_too_much_for_one_request_goes_in_several_and_a_message_that_is_
         large("d", 600),
         message("e", "1"),
     ];
-    let verdicts = deliver(&sink, &batch).await.unwrap();
+    deliver(&sink, &batch).await.unwrap_err();
+    assert_eq!(hook.connections(), 0);
+    let mut verdicts = Vec::new();
+    while verdicts.len() < batch.len() {
+        let rest = &batch[verdicts.len()..];
+        let part = &rest[..sink.at_once(rest)];
+        verdicts.extend(deliver(&sink, part).await.unwrap());
+    }
     let [
         Verdict::Accepted,
         Verdict::Accepted,
@@ -364,57 +381,6 @@ async fn what_is_too_much_for_one_request_goes_in_several_and_a_message_that_is_
     let verdicts = deliver(&single, &batch[2..3]).await.unwrap();
     assert!(matches!(verdicts[..], [Verdict::Rejected(_)]));
     assert_eq!(hook.asked().len(), 2);
-}
-
-/// A later request of the same batch fails: what was taken stays taken, and nothing more is sent.
-#[tokio::test]
-async fn what_comes_after_a_failure_comes_again() {
-    let hook = Hook::start().await;
-    let single = http(&hook).timeout(SHORT).single().build().unwrap();
-    for says in [
-        Says::status(500),
-        Says::status(429),
-        Says::Reset,
-        Says::Silence,
-    ] {
-        let before = hook.asked().len();
-        hook.answers(move |asked| match asked.header("toa-row") {
-            "1" => says.clone(),
-            _ => Says::status(200),
-        });
-        let verdicts = deliver(&single, &messages(4)).await.unwrap();
-        let [Verdict::Accepted, rest @ ..] = &verdicts[..] else {
-            panic!("{verdicts:?}")
-        };
-        let is_retry = |verdict: &Verdict| matches!(verdict, Verdict::Retry { .. });
-        assert!(rest.len() == 3 && rest.iter().all(is_retry), "{verdicts:?}");
-        assert_eq!(hook.asked().len(), before + 2);
-    }
-    hook.answers(|asked| match asked.header("toa-row") {
-        "1" => Says::status(400),
-        _ => Says::status(200),
-    });
-    let verdicts = deliver(&single, &messages(4)).await.unwrap();
-    let taken = |index: usize| verdicts[index] == Verdict::Accepted;
-    assert!(
-        taken(0) && !taken(1) && taken(2) && taken(3),
-        "{verdicts:?}"
-    );
-}
-
-#[tokio::test]
-async fn a_batch_of_many_requests_does_not_take_for_ever() {
-    let hook = Hook::start().await;
-    hook.answers(|_| Says::Late(SHORT / 2, Box::new(Says::status(200))));
-    let single = http(&hook).timeout(SHORT).single().build().unwrap();
-    let began = Instant::now();
-    let verdicts = deliver(&single, &messages(100)).await.unwrap();
-    assert!(began.elapsed() < SHORT * 2);
-    let taken = verdicts
-        .iter()
-        .filter(|verdict| **verdict == Verdict::Accepted);
-    assert!((1..=3).contains(&taken.count()));
-    assert_eq!(verdicts.last(), Some(&later()));
 }
 
 #[tokio::test]
