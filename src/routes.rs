@@ -63,6 +63,7 @@ impl Rendering {
             route: self.route.clone(),
             attempt: 1,
             is_replay: false,
+            position: None,
             term: term.clone(),
         }
     }

@@ -5,13 +5,16 @@
 //! it is tried again is kept for each by itself.
 //!
 //! AMQP ([`amqp`]) is asked for one message at a time and for many at once. A sink of the application's own ([`Sink`]) is
-//! given batches, one after the other; [`batched`] makes the one of the other. [`Outlet`] is either.
+//! given batches, one after the other; [`batched`] makes the one of the other. [`Outlet`] is either. One to which the order of
+//! the commits is kept ([`mode`]) is given its batches past the queue, by who keeps that order.
 
 pub(crate) mod amqp;
+mod attempt;
 mod batched;
 mod cap;
 pub(crate) mod file;
 mod halt;
+mod mode;
 mod outlet;
 mod policy;
 
@@ -22,8 +25,11 @@ use bson::Bson;
 use crate::{clock::Term, label::BoxError};
 
 pub(crate) use {
+    attempt::Fault,
     batched::{Batched, Erased},
     cap::Cap,
+    halt::Circuit,
+    mode::{Mode, Order},
     outlet::Outlet,
     policy::Next,
 };
@@ -47,6 +53,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Terms {
     pub(crate) policy: Policy,
+    pub(crate) mode: Mode,
     pub(crate) kind: Kind,
     /// It is not given what was made before, in milliseconds since the epoch.
     pub(crate) from: Option<i64>,
@@ -87,7 +94,8 @@ pub(crate) struct Terms {
 /// }
 /// ```
 pub trait Sink: Send + Sync + 'static {
-    /// Takes these messages, at least one and at most 100, and answers for each, in the same order.
+    /// Takes these messages, at least one, and answers for each, in the same order: at most 100, or as many as
+    /// [`SinkOptions::ordered`] and [`SinkOptions::audit`] say.
     ///
     /// # Errors
     ///
@@ -151,6 +159,8 @@ pub struct Message {
     pub(crate) attempt: u32,
     /// Whether someone asked for it to be sent again.
     pub(crate) is_replay: bool,
+    /// Where it is in the order of all commits; none where no order is kept.
+    pub(crate) position: Option<Arc<str>>,
     /// Within which it may be handed over. To be asked right before, whatever was waited for until then.
     pub(crate) term: Term,
 }
@@ -195,6 +205,12 @@ impl Message {
     /// Whether an operator asked for it to be sent again after it was given up.
     pub fn is_replay(&self) -> bool {
         self.is_replay
+    }
+
+    /// Where its row is in the order of all commits, as text without a meaning of its own, for sinks to which
+    /// [order](SinkOptions::ordered) is kept; what was committed before their beginning, and what is replayed, has none.
+    pub fn position(&self) -> Option<&str> {
+        self.position.as_deref()
     }
 
     /// How it is encoded, exactly: `application/json`, `application/msgpack` or `application/bson`.

@@ -1,6 +1,9 @@
 //! From what is declared to an outbox that runs.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use mongodb::Database;
 
@@ -12,10 +15,18 @@ use crate::{
     relay::Relay,
     routes::{MOST, Routes},
     sinks::{
-        AMQP, Batched, Erased, Kind, Outlet, Sink, SinkOptions, Terms, amqp::Amqp, unusable_name,
+        self, AMQP, Batched, Erased, Kind, Outlet, Sink, SinkOptions, Terms, amqp::Amqp,
+        unusable_name,
     },
     slots::Seat,
-    store::{Store, deliveries::Deliveries, registry::Registry, server::Hello},
+    store::{
+        Store,
+        cursors::{Cursors, Phase},
+        deliveries::Deliveries,
+        feed,
+        registry::Registry,
+        server::Hello,
+    },
 };
 
 /// What an outbox is made of; see [`Outbox::builder`]. Once it is open, its sinks are what they are.
@@ -95,6 +106,7 @@ impl Builder {
     /// # Errors
     ///
     /// [`Error::Component`] and [`Error::Setting`] for what cannot be used, names and patterns of sinks included,
+    /// [`Error::Unfit`] for an [ordered](SinkOptions::ordered) sink on a standalone server,
     /// [`Error::Store`] if MongoDB cannot be reached or refuses.
     pub async fn open(mut self) -> Result<Outbox> {
         self.settings.check("builder")?;
@@ -173,6 +185,7 @@ impl Builder {
         for (own, since) in self.sinks.drain(..).zip(since) {
             let terms = Terms {
                 policy: own.options.policy,
+                mode: own.options.mode,
                 kind: own.kind,
                 from: own.options.is_from_now.then_some(*since),
             };
@@ -192,9 +205,19 @@ impl Builder {
             }
         }
         let registry = Registry::new(&self.database);
+        // Before that, so that whatever is owed to an ordered sink is committed after it begins, or is in the outbox by now.
+        let pinning = self.begin(&store).await?;
         let since = self.register(&registry, &store, routes).await?;
         // After that, so that whoever has registered meanwhile is known too.
         let known = registry.look_if_allowed().await?;
+        for cursors in pinning {
+            let all = routes.names(routes.whole()).into_iter();
+            let all: BTreeSet<&str> = all.chain(known.routes_of(store.collection())).collect();
+            let all: Vec<&str> = all.into_iter().collect();
+            cursors
+                .pin(&routes.names(routes.to(cursors.sink())), &all)
+                .await?;
+        }
         let sinks = self.start(routes, &since)?;
         if self.settings.defer {
             tracing::info!(
@@ -207,6 +230,23 @@ impl Builder {
         let mut lines = relay.take_up(vec![(store, routes.clone())], &known).await;
         // One component, one line.
         Ok(Mode::Rows(Box::new(relay), lines.swap_remove(0)))
+    }
+
+    /// Has the ordered sinks begin that have not yet; those for which the outbox is still to be kept. Here rather than by who will
+    /// deliver: the server may reap much of it until that is agreed.
+    async fn begin(&self, store: &Store) -> Result<Vec<Cursors>> {
+        let mut pinning = Vec::new();
+        for own in &self.sinks {
+            if own.options.mode.order().is_none() {
+                continue;
+            }
+            let cursors = Cursors::new(store, &own.name);
+            let start = feed::fence(&self.database).await?;
+            if cursors.begin(start, own.options.is_from_now).await? == Phase::Pin {
+                pinning.push(cursors);
+            }
+        }
+        Ok(pinning)
     }
 
     /// Has rows owe what is served here, whether it is or not. When each sink of the application's own was registered first.
@@ -224,18 +264,33 @@ impl Builder {
         let to_broker = routes.names(routes.to(AMQP));
         if !to_broker.is_empty() {
             registry
-                .register(rows, AMQP, Kind::Sink, &to_broker)
+                .register(rows, AMQP, Kind::Sink, sinks::Mode::Lanes, &to_broker)
                 .await?;
         }
         for own in &self.sinks {
             let names = routes.names(routes.to(&own.name));
-            let registered = registry.register(rows, &own.name, own.kind, &names).await?;
-            since.push(registered.timestamp_millis());
+            let mode = own.options.mode;
+            let registered = registry.register(rows, &own.name, own.kind, mode, &names);
+            since.push(registered.await?.timestamp_millis());
         }
         Ok(since)
     }
 
     fn inline(&mut self, routes: &Routes) -> Result<Mode> {
+        if let Some(own) = self
+            .sinks
+            .iter()
+            .find(|own| own.options.mode.order().is_some())
+        {
+            return Err(Error::Unfit {
+                database: self.database.name().into(),
+                problem: format!(
+                    "a standalone server has no change stream, which sink {:?} needs for its order; run MongoDB as a replica set, \
+                     one member is enough",
+                    own.name
+                ),
+            });
+        }
         tracing::warn!(
             component = self.component.id(),
             "a standalone server has no transactions: events are published by the operation itself \

@@ -122,6 +122,7 @@ pub(super) fn branch(
             policy,
             meters: meters.clone(),
             reports: Reports::default(),
+            owner: None,
         };
         loops.push(retries.run(stop.clone()).boxed());
     }

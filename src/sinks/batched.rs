@@ -10,17 +10,18 @@
 //! One batch at a time, from one task: the order within a row is kept, and a sink that hangs holds up nobody else. A
 //! message that fails is settled as owed and has to come again; it is not kept here.
 
-use std::{ops::Range, panic::AssertUnwindSafe, sync::Arc, time::Duration};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use tokio::{
-    sync::{mpsc, oneshot, watch},
+    sync::{Mutex, mpsc, oneshot, watch},
     time::Instant,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::{
-    Answer, Cap, Message, Pace, Sink, Terms, Unreachable, Verdict,
+    Answer, Cap, Message, Pace, Sink, Terms, Verdict,
+    attempt::{Fault, attempt},
     halt::{Circuit, Halt},
 };
 use crate::{clock::at, config::Settings, label::BoxError, report::Reports};
@@ -62,6 +63,9 @@ pub(crate) struct Batched {
 
 struct Shared {
     name: Arc<str>,
+    sink: Box<dyn Erased>,
+    /// Whose batch it is: one at a time.
+    turn: Mutex<()>,
     cap: Cap,
     /// Whether it takes messages, and does not rest.
     is_awake: watch::Sender<bool>,
@@ -89,6 +93,8 @@ impl Batched {
     ) -> (Self, BoxFuture<'static, ()>) {
         let shared = Arc::new(Shared {
             name: name.into(),
+            sink,
+            turn: Mutex::default(),
             cap: Cap::new(settings.inflight),
             is_awake: watch::Sender::new(true),
             halt: Halt::new(),
@@ -99,7 +105,6 @@ impl Batched {
         let (queue, inbox) = mpsc::unbounded_channel();
         let stop = CancellationToken::new();
         let feeding = Feeding {
-            sink,
             shared: shared.clone(),
             inbox,
             longest: settings.interval.max(LEAST_REST),
@@ -128,7 +133,7 @@ impl Batched {
     }
 
     /// What it is given, and what becomes of what it does not take.
-    pub(super) fn terms(&self) -> &Terms {
+    pub(crate) fn terms(&self) -> &Terms {
         &self.shared.terms
     }
 
@@ -194,11 +199,70 @@ impl Batched {
     pub(crate) fn cut(&self) {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
     }
+
+    /// How often it was cut: what is under way then is cut by the next.
+    pub(crate) fn cuts(&self) -> u64 {
+        *self.shared.cuts.borrow()
+    }
+
+    /// Gives it a batch beside the queue, for who keeps an order of his own.
+    pub(crate) async fn deliver_all(
+        &self,
+        messages: &[Message],
+        cuts: u64,
+    ) -> Result<Vec<Verdict>, Fault> {
+        self.shared.deliver(messages, cuts).await
+    }
+
+    /// Takes nothing until it is resumed: its destination asks for that.
+    pub(crate) fn pause(&self, circuit: Circuit) {
+        self.shared.pause(circuit);
+    }
+
+    /// Waits until it is not paused. Cancel safe.
+    pub(crate) async fn runs(&self) {
+        self.shared.halt.watch().runs().await;
+    }
+}
+
+impl Shared {
+    /// Gives these to the sink, once no other batch is with it, unless it is cut, or has been since there were so many `cuts`.
+    async fn deliver(&self, messages: &[Message], cuts: u64) -> Result<Vec<Verdict>, Fault> {
+        let mut cut = self.cuts.subscribe();
+        let delivered = async {
+            let _turn = self.turn.lock().await;
+            // Whose turn it was may have taken long.
+            if !messages.iter().all(|message| message.term.holds()) {
+                return Err(Fault::Cut);
+            }
+            attempt(&*self.sink, messages, self.timeout).await
+        };
+        tokio::select! {
+            biased;
+            _ = cut.wait_for(|&now| now != cuts) => Err(Fault::Cut),
+            delivered = delivered => delivered,
+        }
+    }
+
+    /// Takes nothing until it is resumed.
+    fn pause(&self, circuit: Circuit) {
+        let Circuit { id, reason, advice } = &circuit;
+        tracing::error!(
+            sink = &*self.name,
+            circuit = id,
+            reason,
+            ?advice,
+            "a sink is paused by its destination, what it is owed stays in the outbox; resume it with: \
+             toa-outbox sinks resume {} --circuit {id}",
+            self.name,
+        );
+        self.halt.ask(circuit);
+        self.is_awake.send_replace(false);
+    }
 }
 
 /// The loop of one sink.
 struct Feeding {
-    sink: Box<dyn Erased>,
     shared: Arc<Shared>,
     inbox: mpsc::UnboundedReceiver<Queued>,
     /// The longest it rests of its own accord.
@@ -208,16 +272,6 @@ struct Feeding {
     /// How often it has failed since it last accepted something.
     failures: u32,
     reports: Reports,
-}
-
-/// Why a batch, or the part of it that was tried, was not delivered.
-enum Fault {
-    /// The sink, or one of the messages.
-    Failed(String),
-    /// Nobody, the destination was not there.
-    Unreachable(String),
-    /// Nobody: it was told to end.
-    Cut,
 }
 
 impl Feeding {
@@ -255,58 +309,22 @@ impl Feeding {
                 // Dropped with the batch.
                 continue;
             }
-            match self.deliver(&batch, part.clone()).await {
+            let messages = &batch.messages[part.clone()];
+            match self.shared.deliver(messages, batch.cuts).await {
                 Ok(verdicts) => self.take(&mut batch, part, verdicts),
                 Err(Fault::Cut) => return,
                 Err(Fault::Unreachable(reason)) => return self.rest(&reason, None),
-                Err(Fault::Failed(_)) if part.len() > 1 => {
+                Err(Fault::Failed(_) | Fault::Rejected(_)) if part.len() > 1 => {
                     let middle = part.start + part.len() / 2;
                     parts.push(middle..part.end);
                     parts.push(part.start..middle);
                 }
-                Err(Fault::Failed(reason)) => {
+                // Of one alone that is rejected there is a verdict.
+                Err(Fault::Failed(reason) | Fault::Rejected(reason)) => {
                     self.rest(&reason, None);
                     batch.settle(part.start, Answer::Failed { reason });
                 }
             }
-        }
-    }
-
-    async fn deliver(&self, batch: &Batch, part: Range<usize>) -> Result<Vec<Verdict>, Fault> {
-        let part = &batch.messages[part];
-        let mut cuts = self.shared.cuts.subscribe();
-        let delivery = AssertUnwindSafe(async { self.sink.deliver(part).await }).catch_unwind();
-        let delivered = tokio::select! {
-            biased;
-            _ = cuts.wait_for(|&cuts| cuts != batch.cuts) => return Err(Fault::Cut),
-            delivered = tokio::time::timeout(self.shared.timeout, delivery) => delivered,
-        };
-        let verdicts = match delivered {
-            Ok(Ok(Ok(verdicts))) => verdicts,
-            Ok(Ok(Err(error))) if error.is::<Unreachable>() => {
-                return Err(Fault::Unreachable(error.to_string()));
-            }
-            Ok(Ok(Err(error))) => return Err(Fault::Failed(error.to_string())),
-            Ok(Err(_)) => return Err(Fault::Failed("it panicked".into())),
-            Err(_) => {
-                return Err(Fault::Failed(format!(
-                    "no answer within {:?}",
-                    self.shared.timeout
-                )));
-            }
-        };
-        if verdicts.len() != part.len() {
-            let (answers, messages) = (verdicts.len(), part.len());
-            let wrong = format!("it gave {answers} answers for {messages} messages");
-            return Err(Fault::Failed(wrong));
-        }
-        let is_rejected = |verdict: &Verdict| matches!(verdict, Verdict::Rejected(_));
-        let is_failed = |verdict: &Verdict| matches!(verdict, Verdict::Retry { after: None, .. });
-        let is_whole = verdicts.iter().all(is_rejected) || verdicts.iter().all(is_failed);
-        match verdicts.len() > 1 && is_whole {
-            // Perhaps for the company of one.
-            true => Err(Fault::Failed("nothing of it was taken".into())),
-            false => Ok(verdicts),
         }
     }
 
@@ -331,7 +349,8 @@ impl Feeding {
                     circuit,
                     after,
                 } => {
-                    self.pause(Circuit::new(circuit, reason.clone(), after));
+                    self.shared
+                        .pause(Circuit::new(circuit, reason.clone(), after));
                     Answer::owed(Pace::AtOnce, reason)
                 }
             };
@@ -356,22 +375,6 @@ impl Feeding {
                 "a sink failed and rests; what it is owed stays in the outbox"
             );
         });
-    }
-
-    /// Takes nothing until it is resumed.
-    fn pause(&mut self, circuit: Circuit) {
-        let Circuit { id, reason, advice } = &circuit;
-        tracing::error!(
-            sink = &*self.shared.name,
-            circuit = id,
-            reason,
-            ?advice,
-            "a sink is paused by its destination, what it is owed stays in the outbox; resume it with: \
-             toa-outbox sinks resume {} --circuit {id}",
-            self.shared.name,
-        );
-        self.shared.halt.ask(circuit);
-        self.shared.is_awake.send_replace(false);
     }
 
     /// Takes messages again, if neither its rest nor a pause is in the way.

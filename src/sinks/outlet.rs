@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::{
-    AMQP, Answer, Batched, Cap, Kind, Message, Policy,
+    AMQP, Answer, Batched, Cap, Kind, Message, Mode, Policy,
     amqp::{self, Amqp},
 };
 
@@ -69,6 +69,14 @@ impl Outlet {
         match self {
             Self::Amqp(_) => Policy::flat(),
             Self::Batched(batched) => batched.terms().policy.clone(),
+        }
+    }
+
+    /// Whether the order of the commits is kept to it.
+    pub(crate) fn mode(&self) -> Mode {
+        match self {
+            Self::Amqp(_) => Mode::Lanes,
+            Self::Batched(batched) => batched.terms().mode,
         }
     }
 

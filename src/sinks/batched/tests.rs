@@ -83,6 +83,7 @@ fn message(number: usize) -> Message {
         route: Arc::new(route),
         attempt: 1,
         is_replay: false,
+        position: None,
         term: Term::Endless,
     }
 }

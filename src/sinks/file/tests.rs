@@ -23,6 +23,7 @@ fn message(row: &str, body: &[u8], content_type: &'static str) -> Message {
         route: Arc::new(route),
         attempt: 1,
         is_replay: false,
+        position: None,
         term: Term::Endless,
     }
 }
