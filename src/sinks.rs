@@ -78,6 +78,8 @@ pub(crate) struct Terms {
 /// A sink rests for as long as it asked for, else a tenth of a second at first, doubling with each failure until it accepts
 /// something, and at most one [interval](crate::Settings::interval). Nothing is ever given up.
 ///
+/// Where the order of the commits is kept, nothing goes on past what is not taken, and [`SinkOptions::ordered`] says what becomes of it.
+///
 /// A delivery that is dropped before it has answered counts as not delivered: after the time-out, when lanes are
 /// handed to another replica, and when the outbox shuts down. It must not block its thread.
 ///
@@ -94,8 +96,8 @@ pub(crate) struct Terms {
 /// }
 /// ```
 pub trait Sink: Send + Sync + 'static {
-    /// Takes these messages, at least one, and answers for each, in the same order: at most 100, or as many as
-    /// [`SinkOptions::ordered`] and [`SinkOptions::audit`] say.
+    /// Takes these messages, at least one, and answers for each, in the same order: at most 100, or those of as many
+    /// rows as [`SinkOptions::ordered`] and [`SinkOptions::audit`] say.
     ///
     /// # Errors
     ///

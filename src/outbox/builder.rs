@@ -82,7 +82,8 @@ impl Builder {
         self.sink_with(name, patterns, sink, SinkOptions::default())
     }
 
-    /// As [`sink`](Self::sink), to be treated in another way than usual.
+    /// As [`sink`](Self::sink), to be treated in another way than usual: with another policy, or
+    /// [in the order of the commits](SinkOptions::ordered).
     pub fn sink_with(
         mut self,
         name: impl Into<String>,

@@ -1,5 +1,11 @@
 //! How much an ordered sink is given at a time, and what follows from how it went. It decides, and delivers nothing.
 //!
+//! A neighbour that is taken shows that the row was to blame. One that fails shows nothing: two rows next to each other that are
+//! both to blame look like an outage, and hold up the sink until one of them is mended. Nobody can tell them apart, and a wait
+//! is recoverable.
+//!
+//! What is remembered of failures goes with the owner: the next one counts anew.
+//!
 //! ```text
 //!   a batch ── failed ──► half of it ── ... ──► the first alone ── failed five times ──► its neighbour alone
 //!      ▲                                             ▲                                     │         │
@@ -105,11 +111,8 @@ impl Bisection {
                 self.size = self.size.saturating_mul(2).min(self.order.batch);
                 Then::Go
             }
-            Outcome::Stopped => {
-                self.failures = 0;
-                if self.order.halves {
-                    self.size = 1;
-                }
+            Outcome::Stopped if self.order.halves => {
+                (self.failures, self.size) = (0, 1);
                 Then::Go
             }
             Outcome::Failed | Outcome::Rejected if rows > 1 && self.order.halves => {
@@ -120,7 +123,7 @@ impl Bisection {
                 self.failures = 0;
                 Then::Park
             }
-            Outcome::Failed | Outcome::Rejected => self.failed(),
+            Outcome::Stopped | Outcome::Failed | Outcome::Rejected => self.failed(),
             Outcome::Away => self.away(),
             Outcome::Asked(wait) => Then::Wait(wait),
         }

@@ -28,7 +28,8 @@ use crate::{
 /// How often the cursor is saved while nothing comes.
 const SILENCE: Duration = Duration::from_secs(60);
 
-/// The longest a destination may ask to be left alone.
+/// For how long a destination may ask to be left alone.
+const LEAST_REST: Duration = Duration::from_millis(100);
 const LONGEST_REST: Duration = Duration::from_secs(86_400);
 
 /// How often it is looked whether the right has ended, which nobody tells where the clock ends it.
@@ -83,10 +84,12 @@ impl Delivery<'_> {
             if self.stop.is_cancelled() || !self.of.is_owner(self.term) {
                 return Err(Ended::Over);
             }
-            match self.fill().await? {
-                true => self.once().await?,
-                false => return Ok(()),
+            if !self.fill().await? {
+                return Ok(());
             }
+            // Wherever it was asked for.
+            self.resumed().await?;
+            self.once().await?;
         }
     }
 
@@ -162,6 +165,7 @@ impl Delivery<'_> {
     /// Nothing came up to this place: saved now and then, so that a silent stream keeps its history.
     async fn pass(&mut self, token: Bson) -> Result<(), Ended> {
         self.passed = Some(token);
+        self.of.behind(None);
         if self.saved.elapsed() < SILENCE {
             return Ok(());
         }
@@ -203,7 +207,8 @@ impl Delivery<'_> {
         self.settle().await?;
         drop(flying);
         if let Some(circuit) = went.pause {
-            return self.paused(circuit).await;
+            self.of.batched.pause(circuit);
+            return Ok(());
         }
         match then {
             Then::Wait(wait) => self.rest(wait, &went.reason).await,
@@ -281,6 +286,9 @@ impl Delivery<'_> {
     /// What of it is taken is not delivered again, whatever became of the rest.
     fn take(&mut self, first: usize, rows: usize, verdicts: Vec<Verdict>) -> Went {
         let mut went = Went::taken();
+        let is_taken =
+            |verdict: &Verdict| matches!(verdict, Verdict::Accepted | Verdict::Duplicate);
+        let is_rejected = rows == 1 && !verdicts.iter().any(is_taken);
         let mut verdicts = verdicts.into_iter();
         let gives_up = self.of.policy.gives_up();
         for piece in self.queue.iter_mut().skip(first).take(rows) {
@@ -294,7 +302,10 @@ impl Delivery<'_> {
                     Verdict::Rejected(reason) => {
                         self.of.meters.failed(route, Kind::Refused);
                         if gives_up {
-                            piece.dead.push((route, reason));
+                            piece.dead.push((route, reason.clone()));
+                            if is_rejected {
+                                went = worse(went, Went::badly(Outcome::Rejected, reason));
+                            }
                             continue;
                         }
                         Went::badly(Outcome::Failed, reason)
@@ -302,7 +313,7 @@ impl Delivery<'_> {
                     Verdict::Retry { reason, after } => {
                         self.of.meters.failed(route, Kind::Unavailable);
                         let outcome = after.map_or(Outcome::Failed, |after| {
-                            Outcome::Asked(after.min(LONGEST_REST))
+                            Outcome::Asked(after.clamp(LEAST_REST, LONGEST_REST))
                         });
                         Went::badly(outcome, reason)
                     }
@@ -340,6 +351,7 @@ impl Delivery<'_> {
             return Ok(());
         };
         let place = last.place.clone();
+        self.of.behind(age(last.made));
         let settled: Vec<Piece> = self.queue.drain(..settled).collect();
         self.of.mark(&settled, self.term).await?;
         self.passed = None;
@@ -354,7 +366,9 @@ impl Delivery<'_> {
     /// Waits before the next attempt, or until this replica is to stop.
     async fn rest(&mut self, wait: Duration, reason: &str) -> Result<(), Ended> {
         let failures = self.bisection.failures();
-        let row = self.queue.front().map(|piece| piece.id.to_string());
+        let first = self.queue.front();
+        self.of.behind(first.and_then(|piece| age(piece.made)));
+        let row = first.map(|piece| piece.id.to_string());
         self.of.say(reason, failures, row, wait);
         let until = Instant::now() + wait;
         self.of
@@ -362,8 +376,8 @@ impl Delivery<'_> {
             .await
     }
 
-    async fn paused(&mut self, circuit: Circuit) -> Result<(), Ended> {
-        self.of.batched.pause(circuit);
+    /// Waits until the sink is not paused.
+    async fn resumed(&mut self) -> Result<(), Ended> {
         let batched = self.of.batched.clone();
         self.of
             .owned_until(self.term, self.stop, batched.runs())
@@ -374,10 +388,11 @@ impl Delivery<'_> {
 /// A pause before all, then what the destination asked for, and of failures the first.
 fn worse(one: Went, other: Went) -> Went {
     let rank = |went: &Went| match went.outcome {
-        _ if went.pause.is_some() => 3,
-        Outcome::Asked(_) => 2,
+        _ if went.pause.is_some() => 4,
+        Outcome::Asked(_) => 3,
         Outcome::Taken => 0,
-        _ => 1,
+        Outcome::Rejected => 1,
+        _ => 2,
     };
     match rank(&other) > rank(&one) {
         true => other,

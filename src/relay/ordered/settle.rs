@@ -6,6 +6,7 @@ use super::{Ended, Ordered, piece::Piece};
 use crate::{
     clock::Term,
     error::{Error, Result},
+    metrics,
     row::RowId,
     store::{
         Marking,
@@ -96,6 +97,13 @@ impl Ordered {
                 Err(error) => go_on(error, term, waits.next()).await?,
             }
         }
+    }
+
+    /// It is at a row that was made so many milliseconds ago; none: it has all.
+    pub(super) fn behind(&self, age: Option<i64>) {
+        let age = age.and_then(|age| u64::try_from(age).ok()).unwrap_or(0);
+        let (component, sink) = (self.routes.component(), self.batched.name());
+        metrics::behind(component, sink, Duration::from_millis(age));
     }
 
     /// Tells that something was not taken.
