@@ -34,7 +34,7 @@ fn patience() -> Duration {
 
 /// A destination that writes down what it takes, whoever delivers.
 #[derive(Clone, Default)]
-struct Log(Arc<Inner>);
+struct Log(Arc<Inner>, usize);
 
 #[derive(Default)]
 struct Inner {
@@ -43,6 +43,8 @@ struct Inner {
     failing: Mutex<BTreeSet<String>>,
     rejected: Mutex<BTreeSet<String>>,
     calls: AtomicUsize,
+    /// Who called last, by the number each has been given.
+    last: AtomicUsize,
     /// How many deliveries were under way at once, at the most.
     flying: AtomicUsize,
     most: AtomicUsize,
@@ -60,10 +62,10 @@ impl Sink for Log {
     async fn deliver(&self, batch: &[Message]) -> Result<Vec<Verdict>, BoxError> {
         let log = &self.0;
         log.calls.fetch_add(1, Relaxed);
-        log.most
-            .fetch_max(log.flying.fetch_add(1, Relaxed) + 1, Relaxed);
+        log.last.store(self.1, Relaxed);
+        let flying = Flying::of(log);
         tokio::task::yield_now().await;
-        log.flying.fetch_sub(1, Relaxed);
+        drop(flying);
         if log.is_down.load(Relaxed) {
             return Err("out of order".into());
         }
@@ -80,6 +82,23 @@ impl Sink for Log {
         log.taken
             .send_modify(|taken| taken.extend(batch.iter().map(Taken::of)));
         Ok(vec![Verdict::Accepted; batch.len()])
+    }
+}
+
+/// A delivery under way, until it is dropped, as by who is killed.
+struct Flying<'a>(&'a Inner);
+
+impl<'a> Flying<'a> {
+    fn of(log: &'a Inner) -> Self {
+        let flying = log.flying.fetch_add(1, Relaxed) + 1;
+        log.most.fetch_max(flying, Relaxed);
+        Self(log)
+    }
+}
+
+impl Drop for Flying<'_> {
+    fn drop(&mut self) {
+        self.0.flying.fetch_sub(1, Relaxed);
     }
 }
 
@@ -344,7 +363,7 @@ async fn hold_and_write(rig: &Rig, count: usize) {
                 let mut session = database.client().start_session().await.unwrap();
                 session.start_transaction().await.unwrap();
                 rows.insert_one(row).session(&mut session).await.unwrap();
-                let held = Duration::from_millis(rand::random_range(0..30));
+                let held = Duration::from_millis(rand::random_range(0..100));
                 tokio::time::sleep(held).await;
                 session.commit_transaction().await.unwrap();
             }
@@ -367,35 +386,40 @@ async fn the_log_is_in_the_order_of_the_commits_while_owners_are_killed_and_go()
     let log = Log::default();
     let uri = crate::support::servers().await.mongo.uri();
     let name = rig.database.name().to_owned();
-    let start = || {
-        let (uri, name, log) = (uri.clone(), name.clone(), log.clone());
+    let start = |number| {
+        let (uri, name, log) = (uri.clone(), name.clone(), Log(log.0.clone(), number));
         Replica::start(uri, name, rig.settings.clone(), rig.component.clone(), log)
     };
-    let mut replicas = vec![start().await, start().await, start().await];
+    let mut replicas = HashMap::new();
+    for number in 0..3 {
+        replicas.insert(number, start(number).await);
+    }
     let commits = Commits::of(&rig).await;
     let writing = hold_and_write(&rig, count);
     let (done, mut is_done) = watch::channel(false);
     let (mut kills, mut leaves) = (0, 0);
     let killing = async {
         let every = Duration::from_secs(if soak() { 5 } else { 2 });
-        for round in 0.. {
+        for number in 3.. {
             let over = tokio::time::timeout(every, is_done.wait_for(|&done| done)).await;
             if over.is_ok() {
                 return;
             }
-            // Round by round each of them is the eldest, which owns it or may.
-            let gone = replicas.remove(0);
-            match round % 2 {
+            // That which owns the sink, or did last.
+            let Some(owner) = replicas.remove(&log.0.last.load(Relaxed)) else {
+                continue;
+            };
+            match number % 3 {
                 0 => {
-                    gone.kill();
-                    kills += 1;
-                }
-                _ => {
-                    gone.stop().await;
+                    owner.stop().await;
                     leaves += 1;
                 }
+                _ => {
+                    owner.kill();
+                    kills += 1;
+                }
             }
-            replicas.push(start().await);
+            replicas.insert(number, start(number).await);
         }
     };
     let all = async {
@@ -415,7 +439,7 @@ async fn the_log_is_in_the_order_of_the_commits_while_owners_are_killed_and_go()
     assert!(jumps.len() <= kills, "{jumps:?} after {kills} kills");
     assert!(jumps.iter().all(|&rows| rows <= 128), "{jumps:?}");
     assert_eq!(log.0.most.load(Relaxed), 1, "one batch at a time");
-    for replica in replicas {
+    for replica in replicas.into_values() {
         replica.stop().await;
     }
 }
