@@ -232,6 +232,11 @@ impl Error {
         }
     }
 
+    /// Whether a change stream cannot go on from a place: it is too old or none, or what comes next is too large for it.
+    pub(crate) fn is_lost_history(&self) -> bool {
+        matches!(self, Self::Store { source, .. } if code(source).is_some_and(|code| LOST_HISTORY.contains(&code)))
+    }
+
     /// Whether the user may not do it.
     pub(crate) fn is_unauthorized(&self) -> bool {
         matches!(self, Self::Store { source, .. } if code(source) == Some(UNAUTHORIZED))
@@ -264,6 +269,11 @@ pub(crate) const DUPLICATE_KEY: i32 = 11000;
 
 /// The server's code for a question that took longer than it was given.
 pub(crate) const TOO_LONG: i32 = 50;
+
+/// The server's codes for a place in the history that is gone, and one that is none: `ChangeStreamHistoryLost`,
+/// `OplogQueryMinTsMissing`, `ChangeStreamFatalError`, `InvalidResumeToken`, `FailedToParse` and those of the token's reader; and for an
+/// event that is too large.
+const LOST_HISTORY: [i32; 8] = [286, 326, 280, 260, 9, 40649, 50811, 10334];
 
 /// The server's codes for a document that fails validation, and for one that is too large.
 const REFUSED_DOCUMENT: [i32; 4] = [121, 10334, 17419, 17420];

@@ -7,7 +7,7 @@ pub(crate) mod pattern;
 
 use std::{borrow::Cow, error::Error as StdError, fmt, sync::Arc};
 
-use bson::{Bson, Document};
+use bson::{Bson, Document, doc};
 
 use crate::row::Event;
 
@@ -108,14 +108,36 @@ impl Label {
         event: &Event,
         encoding: Encoding,
     ) -> Result<Option<Vec<u8>>, Unrendered> {
-        let attempt = || {
-            if !(self.condition)(event)? {
-                return Ok(None);
-            }
-            match &self.payload {
-                Some(payload) => encoding.encode(&payload(event)?).map(Some),
-                None => encoding.encode_document(&event.state).map(Some),
-            }
+        self.rendered(event, || match &self.payload {
+            Some(payload) => encoding.encode(&payload(event)?),
+            None => encoding.encode_document(&event.state),
+        })
+    }
+
+    /// The same with the whole event for a body, whatever the payload.
+    pub(crate) fn render_whole(
+        &self,
+        event: &Event,
+        encoding: Encoding,
+    ) -> Result<Option<Vec<u8>>, Unrendered> {
+        self.rendered(event, || {
+            encoding.encode_document(&doc! {
+                "origin": event.origin.clone(),
+                "state": event.state.clone(),
+                "trailers": event.trailers.clone(),
+                "input": event.input.clone(),
+            })
+        })
+    }
+
+    fn rendered(
+        &self,
+        event: &Event,
+        body: impl Fn() -> Result<Vec<u8>, BoxError>,
+    ) -> Result<Option<Vec<u8>>, Unrendered> {
+        let attempt = || match (self.condition)(event)? {
+            true => body().map(Some),
+            false => Ok(None),
         };
         // A closure that panics is given nothing it could leave half-changed.
         std::panic::catch_unwind(std::panic::AssertUnwindSafe(attempt))
@@ -153,7 +175,6 @@ fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bson::doc;
 
     fn fits(label: &Label, event: &Event) -> bool {
         label.render(event, Encoding::Json).unwrap().is_some()

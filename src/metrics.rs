@@ -226,6 +226,16 @@ pub(crate) fn members(group: &str, members: usize) {
     gauge!(MEMBERS, "group" => group.to_owned()).set(members as f64);
 }
 
+/// How old the row is that an ordered sink is at, by the clocks of its writer and of its owner; nothing once it has all. Worry
+/// when it grows: the sink is too slow, or does not take what is next.
+pub(crate) fn behind(component: &str, sink: &str, by: Duration) {
+    let of = [
+        ("component", component.to_owned()),
+        ("sink", sink.to_owned()),
+    ];
+    gauge!(BEHIND, &of).set(by.as_secs_f64());
+}
+
 const UNPUBLISHED: &str = "toa_outbox_unpublished_rows";
 const OLDEST: &str = "toa_outbox_oldest_unpublished_seconds";
 const PUBLISHED: &str = "toa_outbox_published_total";
@@ -241,6 +251,7 @@ const UNASSIGNED: &str = "toa_outbox_unassigned_cycles_total";
 const LANES: &str = "toa_outbox_owned_lanes";
 const RETRIED: &str = "toa_outbox_retried_total";
 const DIED: &str = "toa_outbox_dead_total";
+const BEHIND: &str = "toa_outbox_cursor_lag_seconds";
 const MEMBERS: &str = "toa_outbox_members";
 const TAILED: &str = "toa_outbox_tail_rows_total";
 const REOPENED: &str = "toa_outbox_tail_reopenings_total";

@@ -32,11 +32,13 @@ pub(crate) mod ledger;
 mod lifetime;
 pub(crate) mod line;
 mod marker;
+mod ordered;
 mod owed;
 mod publisher;
 pub(crate) mod pump;
 mod registrar;
 mod retries;
+mod strand;
 pub(crate) mod tail;
 
 use std::{sync::Arc, time::Duration};

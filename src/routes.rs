@@ -74,6 +74,7 @@ impl Rendering {
             attempt: 1,
             is_replay: false,
             is_live: true,
+            position: None,
             term: term.clone(),
         }
     }
@@ -146,6 +147,12 @@ impl Routes {
                 ),
             }),
         }
+    }
+
+    /// Whether none of these was there yet when the row was made.
+    pub(crate) fn skips(&self, these: RouteSet, row: &Row) -> bool {
+        let mut all = self.all.iter().enumerate();
+        all.all(|(index, route)| !these.contains(index) || route.skips(row))
     }
 
     /// Has those to a sink begin at this time, in milliseconds since the epoch.

@@ -110,11 +110,13 @@ impl Sidecar {
             let terms = Terms {
                 safety: sink.options.safety.unwrap_or_else(|| opened.safety()),
                 policy: sink.options.policy,
+                mode: sink.options.mode,
                 kind: Kind::Sink,
             };
             let own = Enrolled {
                 name: sink.name.as_str().into(),
                 kind: terms.kind,
+                mode: terms.mode,
                 is_from_now: sink.options.is_from_now,
             };
             let started = Batched::start(&own.name, opened, terms, &settings);

@@ -5,9 +5,11 @@
 //! it is tried again is kept for each by itself.
 //!
 //! AMQP ([`amqp`]) is asked for one message at a time and for many at once. A sink of the application's own ([`Sink`]) is
-//! given batches, one after the other; [`batched`] makes the one of the other. [`Outlet`] is either.
+//! given batches, one after the other; [`batched`] makes the one of the other. [`Outlet`] is either. One to which the order of
+//! the commits is kept ([`mode`]) is given its batches past the queue, by who keeps that order.
 
 pub(crate) mod amqp;
+mod attempt;
 mod batched;
 mod cap;
 mod consumer;
@@ -16,6 +18,7 @@ mod halt;
 #[cfg(feature = "http")]
 pub(crate) mod http;
 mod lines;
+mod mode;
 mod outlet;
 mod policy;
 pub(crate) mod safety;
@@ -29,9 +32,12 @@ use bson::Bson;
 use crate::{clock::Term, label::BoxError};
 
 pub(crate) use {
+    attempt::Fault,
     batched::{Batched, Erased},
     cap::Cap,
     consumer::{Consumer, Handler},
+    halt::Circuit,
+    mode::{Mode, Order},
     outlet::Outlet,
     policy::Next,
 };
@@ -57,6 +63,7 @@ pub(crate) enum Kind {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Terms {
     pub(crate) policy: Policy,
+    pub(crate) mode: Mode,
     pub(crate) kind: Kind,
     /// How much it is given at a time of what is not new.
     pub(crate) safety: Option<Safety>,
@@ -84,6 +91,8 @@ pub(crate) struct Terms {
 /// something, and at most one [interval](crate::Settings::interval). What is tried again when, and what is given up, is its
 /// [`Policy`].
 ///
+/// Where the order of the commits is kept, nothing goes on past what is not taken, and [`SinkOptions::ordered`] says what becomes of it.
+///
 /// A delivery that is dropped before it has answered counts as not delivered: after the time-out, when lanes are
 /// handed to another replica, and when the outbox shuts down. It must not block its thread.
 ///
@@ -100,7 +109,8 @@ pub(crate) struct Terms {
 /// }
 /// ```
 pub trait Sink: Send + Sync + 'static {
-    /// Takes these messages, at least one and at most 100, and answers for each, in the same order.
+    /// Takes these messages, at least one, and answers for each, in the same order: at most 100, or those of as many
+    /// rows as [`SinkOptions::ordered`] and [`SinkOptions::audit`] say.
     ///
     /// # Errors
     ///
@@ -178,6 +188,8 @@ pub struct Message {
     pub(crate) is_replay: bool,
     /// Whether it is on its way for the first time, as its row was written.
     pub(crate) is_live: bool,
+    /// Where it is in the order of all commits; none where no order is kept.
+    pub(crate) position: Option<Arc<str>>,
     /// Within which it may be handed over. To be asked right before, whatever was waited for until then.
     pub(crate) term: Term,
 }
@@ -228,6 +240,12 @@ impl Message {
     /// tried again, or was asked for again.
     pub fn is_live(&self) -> bool {
         self.is_live
+    }
+
+    /// Where its row is in the order of all commits, as text without a meaning of its own, for sinks to which
+    /// [order](SinkOptions::ordered) is kept; what was committed before their beginning, and what is replayed, has none.
+    pub fn position(&self) -> Option<&str> {
+        self.position.as_deref()
     }
 
     /// How it is encoded, exactly: `application/json`, `application/msgpack` or `application/bson`.

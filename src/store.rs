@@ -1,6 +1,7 @@
 //! Every query on the outbox collection. Only this file and its parts know how a row is spelled.
 
 mod codec;
+pub(crate) mod cursors;
 pub(crate) mod deliveries;
 #[cfg(feature = "sidecar")]
 mod discover;
@@ -10,6 +11,7 @@ mod held;
 #[cfg(feature = "sidecar")]
 pub(crate) mod inspect;
 pub(crate) mod marking;
+pub(crate) mod origin;
 pub(crate) mod registry;
 #[cfg(feature = "sidecar")]
 pub(crate) mod rights;

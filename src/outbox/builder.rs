@@ -1,6 +1,9 @@
 //! From what is declared to an outbox that runs.
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{BTreeSet, HashSet},
+    sync::Arc,
+};
 
 use futures::FutureExt;
 use mongodb::Database;
@@ -21,7 +24,14 @@ use crate::{
         amqp::Amqp, unusable_name,
     },
     slots::Seat,
-    store::{Store, deliveries::Deliveries, registry::Registry, server::Hello},
+    store::{
+        Store,
+        cursors::{Cursors, Phase},
+        deliveries::Deliveries,
+        feed,
+        registry::Registry,
+        server::Hello,
+    },
 };
 
 /// What an outbox is made of; see [`Outbox::builder`]. Once it is open, its sinks are what they are.
@@ -86,7 +96,8 @@ impl Builder {
         self.sink_with(name, patterns, sink, SinkOptions::default())
     }
 
-    /// As [`sink`](Self::sink), to be treated in another way than usual.
+    /// As [`sink`](Self::sink), to be treated in another way than usual: with another policy, or
+    /// [in the order of the commits](SinkOptions::ordered).
     pub fn sink_with(
         mut self,
         name: impl Into<String>,
@@ -154,6 +165,7 @@ impl Builder {
     /// # Errors
     ///
     /// [`Error::Component`] and [`Error::Setting`] for what cannot be used, names and patterns of sinks included,
+    /// [`Error::Unfit`] for an [ordered](SinkOptions::ordered) sink on a standalone server,
     /// [`Error::Store`] if MongoDB cannot be reached or refuses.
     pub async fn open(mut self) -> Result<Outbox> {
         self.settings.check("builder")?;
@@ -279,6 +291,7 @@ impl Builder {
             let terms = Terms {
                 safety: own.options.safety.unwrap_or_else(its_own),
                 policy: own.options.policy,
+                mode: own.options.mode,
                 kind: own.kind,
             };
             let started = Batched::start(&own.name, own.sink, terms, &self.settings);
@@ -300,11 +313,27 @@ impl Builder {
         let enrolled = self.sinks.iter().map(|own| Enrolled {
             name: own.name.clone(),
             kind: own.kind,
+            mode: own.options.mode,
             is_from_now: own.options.is_from_now,
         });
         let enrolled: Vec<_> = enrolled.collect();
         let registry = Registry::new(&self.database);
-        enrol(&registry, store.collection(), routes, &enrolled).await
+        // Before that, so that whatever is owed to an ordered sink is committed after it begins, or is in the outbox by now.
+        let pinning = self.begin(&store).await?;
+        enrol(&registry, store.collection(), routes, &enrolled).await?;
+        if pinning.is_empty() {
+            return Ok(());
+        }
+        let known = registry.look_if_allowed().await?;
+        for cursors in pinning {
+            let all = routes.names(routes.whole()).into_iter();
+            let all: BTreeSet<&str> = all.chain(known.routes_of(store.collection())).collect();
+            let all: Vec<&str> = all.into_iter().collect();
+            cursors
+                .pin(&routes.names(routes.to(cursors.sink())), &all)
+                .await?;
+        }
+        Ok(())
     }
 
     async fn relayed(&mut self, routes: &Arc<Routes>) -> Result<Mode> {
@@ -327,7 +356,38 @@ impl Builder {
         Ok(Mode::Rows(Box::new(relay), lines.swap_remove(0)))
     }
 
+    /// Has the ordered sinks begin that have not yet; those for which the outbox is still to be kept. Here rather than by who will
+    /// deliver: the server may reap much of it until that is agreed.
+    async fn begin(&self, store: &Store) -> Result<Vec<Cursors>> {
+        let mut pinning = Vec::new();
+        for own in &self.sinks {
+            if own.options.mode.order().is_none() {
+                continue;
+            }
+            let cursors = Cursors::new(store, &own.name);
+            let start = feed::fence(&self.database).await?;
+            if cursors.begin(start, own.options.is_from_now).await? == Phase::Pin {
+                pinning.push(cursors);
+            }
+        }
+        Ok(pinning)
+    }
+
     fn inline(&mut self, routes: &Routes) -> Result<Mode> {
+        if let Some(own) = self
+            .sinks
+            .iter()
+            .find(|own| own.options.mode.order().is_some())
+        {
+            return Err(Error::Unfit {
+                database: self.database.name().into(),
+                problem: format!(
+                    "a standalone server has no change stream, which sink {:?} needs for its order; run MongoDB as a replica set, \
+                     one member is enough",
+                    own.name
+                ),
+            });
+        }
         tracing::warn!(
             component = self.component.id(),
             "a standalone server has no transactions: events are published by the operation itself \

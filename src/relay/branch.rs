@@ -126,6 +126,7 @@ pub(super) fn branch(
             look: LOOK * u32::try_from(parts.lines / FEW).unwrap_or(1).max(1),
             meters: meters.clone(),
             reports: Reports::default(),
+            owner: None,
         };
         loops.push(retries.run(stop.clone()).boxed());
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::{
     error::Result,
     routes::Routes,
-    sinks::{AMQP, Kind},
+    sinks::{AMQP, Kind, Mode},
     store::registry::Registry,
 };
 
@@ -14,6 +14,7 @@ use crate::{
 pub(crate) struct Enrolled {
     pub(crate) name: Arc<str>,
     pub(crate) kind: Kind,
+    pub(crate) mode: Mode,
     /// Whether it is not given what was made before it was registered.
     pub(crate) is_from_now: bool,
 }
@@ -32,7 +33,7 @@ pub(crate) async fn enrol(
     let to_broker = routes.names(routes.to(AMQP));
     if !to_broker.is_empty() {
         registry
-            .register(collection, AMQP, Kind::Sink, &to_broker)
+            .register(collection, AMQP, Kind::Sink, Mode::Lanes, &to_broker)
             .await?;
     }
     for sink in sinks {
@@ -41,7 +42,7 @@ pub(crate) async fn enrol(
             continue;
         }
         let since = registry
-            .register(collection, &sink.name, sink.kind, &names)
+            .register(collection, &sink.name, sink.kind, sink.mode, &names)
             .await?;
         if sink.is_from_now {
             routes.begin(&sink.name, since.timestamp_millis());

@@ -17,13 +17,14 @@ use super::{
     marker::{Booked, Marker},
     owed::Owed,
     pump::Pass,
+    strand::{self, Strand},
 };
 use crate::{
     config::Settings,
     error::Result,
     routes::Routes,
     row::Row,
-    sinks::{Kind, Outlet},
+    sinks::{Kind, Mode, Outlet},
     slots::{Lanes, Ownership, Share},
     store::{
         Store,
@@ -49,6 +50,8 @@ pub(crate) struct Line {
     pub(super) owed: Owed,
     registered: watch::Sender<Arc<[Arc<str>]>>,
     branches: Vec<Branch>,
+    /// Of those sinks to which the order of the commits is kept.
+    strands: Vec<Strand>,
 }
 
 /// What a line is made of.
@@ -86,11 +89,25 @@ pub(super) fn line(
         registered: is_registered,
     };
     let (marks, inbox) = mpsc::unbounded_channel();
-    let (mut branches, mut loops) = (Vec::new(), Vec::new());
+    let (mut branches, mut strands, mut loops) = (Vec::new(), Vec::new(), Vec::new());
     for sink in sinks
         .iter()
         .filter(|sink| !routes.to(sink.name()).is_empty())
     {
+        if let (Outlet::Batched(sink), Mode::Ordered(order)) = (sink, sink.mode()) {
+            let parts = strand::Parts {
+                store: &store,
+                routes: &routes,
+                lanes: &share.ownership,
+                sink,
+                order,
+                others: &owed,
+            };
+            let (strand, more) = strand::strand(&parts, stop);
+            strands.push(strand);
+            loops.extend(more);
+            continue;
+        }
         let parts = branch::Parts {
             settings,
             store: &store,
@@ -129,6 +146,7 @@ pub(super) fn line(
         owed,
         registered,
         branches,
+        strands,
     };
     (line, loops)
 }
@@ -197,14 +215,22 @@ impl Line {
 
     /// Has rows owe what is served here, whether it is or not; where the broker alone is served, that goes without saying.
     pub(super) async fn register(&self, registry: &Registry) -> Result<()> {
-        let sinks = self.branches.iter().map(|branch| branch.sink().kind());
-        if sinks.clone().all(|kind| kind.is_none()) {
+        let branches = self.branches.iter().map(|branch| {
+            let sink = branch.sink();
+            (sink.name(), sink.kind(), sink.mode(), branch.names())
+        });
+        let strands = self.strands.iter().map(|strand| {
+            let terms = strand.sink.terms();
+            let (kind, mode) = (terms.kind, terms.mode);
+            (strand.sink.name(), Some(kind), mode, strand.names())
+        });
+        let sinks: Vec<_> = branches.chain(strands).collect();
+        if sinks.iter().all(|(_, kind, ..)| kind.is_none()) {
             return Ok(());
         }
-        for (branch, kind) in self.branches.iter().zip(sinks) {
-            let name = branch.sink().name();
+        for (name, kind, mode, routes) in sinks {
             let (rows, kind) = (self.store.collection(), kind.unwrap_or(Kind::Sink));
-            registry.register(rows, name, kind, &branch.names()).await?;
+            registry.register(rows, name, kind, mode, &routes).await?;
         }
         Ok(())
     }
@@ -241,9 +267,9 @@ impl Line {
     }
 
     pub(super) fn serves(&self, sink: &str) -> bool {
-        self.branches
-            .iter()
-            .any(|branch| branch.sink().name() == sink)
+        let branches = self.branches.iter().map(|branch| branch.sink().name());
+        let mut all = branches.chain(self.strands.iter().map(|strand| strand.sink.name()));
+        all.any(|name| name == sink)
     }
 
     pub(super) fn ledgers(&self) -> impl Iterator<Item = &Arc<Ledger>> {
@@ -265,6 +291,10 @@ struct All {
 impl All {
     fn ledgers(&self) -> impl Iterator<Item = &Arc<Ledger>> {
         self.lines.iter().flat_map(|line| line.ledgers())
+    }
+
+    fn strands(&self) -> impl Iterator<Item = &Strand> {
+        self.lines.iter().flat_map(|line| &line.strands)
     }
 }
 
@@ -300,7 +330,11 @@ impl Lines {
     /// What is in memory now.
     pub(crate) fn left(&self) -> Left {
         let all = self.lock();
-        let left = all.ledgers().map(|ledger| ledger.left());
+        let strands = all.strands().map(|strand| Left {
+            in_flight: strand.flight.batches(),
+            ..Left::default()
+        });
+        let left = all.ledgers().map(|ledger| ledger.left()).chain(strands);
         left.fold(Left::default(), |sum, left| Left {
             in_flight: sum.in_flight + left.in_flight,
             unmarked: sum.unmarked + left.unmarked,
@@ -308,10 +342,16 @@ impl Lines {
         })
     }
 
-    /// Cuts those sinks to which something is `in_flight`; how many rows that is, each counted once a sink.
+    /// Cuts those sinks to which something is `in_flight`; how many rows that is, each counted once a sink, and a batch in order as
+    /// one.
     pub(super) fn cut(&self, in_flight: impl Fn(&Ledger) -> usize) -> usize {
         let mut rows = 0;
-        for branch in self.lock().lines.iter().flat_map(|line| &line.branches) {
+        let all = self.lock();
+        for strand in all.strands().filter(|strand| strand.flight.batches() > 0) {
+            rows += strand.flight.batches();
+            strand.sink.cut();
+        }
+        for branch in all.lines.iter().flat_map(|line| &line.branches) {
             let flying = in_flight(&branch.ledger);
             rows += flying;
             if flying > 0 {
@@ -332,6 +372,16 @@ impl Lines {
         for line in self.all() {
             for ledger in line.ledgers() {
                 ledger.until_swept(&expected).await;
+            }
+            for strand in &line.strands {
+                let swept = |in_flight| Swept {
+                    in_flight,
+                    ..Swept::default()
+                };
+                strand
+                    .flight
+                    .until(|batches| expected(swept(batches)))
+                    .await;
             }
         }
     }

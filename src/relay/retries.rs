@@ -1,6 +1,7 @@
 //! Tries again what failed for itself, each at a time of its own.
 //!
-//! Whatever replica has the sink: what is due is claimed for as long as an attempt may take, so lanes have no meaning here.
+//! Whatever replica has the sink: what is due is claimed for as long as an attempt may take, so lanes have no meaning here. Of a
+//! sink to which the order of the commits is kept, only what is replayed comes here, and only to its owner.
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
@@ -9,7 +10,7 @@ use futures::future::join_all;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
-use super::owed::Owed;
+use super::{ordered::Owner, owed::Owed};
 use crate::{
     clock::{Moment, Term},
     error::Result,
@@ -56,6 +57,8 @@ pub(super) struct Retries {
     pub(super) look: Duration,
     pub(super) meters: Meters,
     pub(super) reports: Reports,
+    /// Where only one replica delivers: whether it is this one.
+    pub(super) owner: Option<Owner>,
 }
 
 /// Rows, or why one cannot be read.
@@ -79,7 +82,7 @@ impl Retries {
                 () = stop.cancelled() => return,
                 _ = tick.tick() => {}
             }
-            while self.sink.takes_backlog() && !stop.is_cancelled() {
+            while self.may() && !stop.is_cancelled() {
                 match self.once().await {
                     Ok(true) => {}
                     Ok(false) => break,
@@ -90,6 +93,11 @@ impl Retries {
                 }
             }
         }
+    }
+
+    fn may(&self) -> bool {
+        let is_owner = |owner: &Owner| owner.right().is_some();
+        self.sink.takes_backlog() && self.owner.as_ref().is_none_or(is_owner)
     }
 
     /// Tries some of what is due; whether there may be more.

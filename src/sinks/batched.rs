@@ -23,14 +23,15 @@ use std::{
 
 use futures::{FutureExt, future::BoxFuture};
 use tokio::{
-    sync::{mpsc, oneshot, watch},
+    sync::{Mutex, mpsc, oneshot, watch},
     time::Instant,
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use self::pacing::{Leave, Pacing};
 use super::{
-    Answer, Cap, Kind, Message, Pace, Sink, Terms, Unreachable, Verdict,
+    Answer, Cap, Kind, Message, Pace, Sink, Terms, Verdict,
+    attempt::{Fault, attempt},
     halt::{Circuit, Halt},
     safety::Safety,
 };
@@ -85,6 +86,9 @@ pub(crate) struct Batched {
 
 struct Shared {
     name: Arc<str>,
+    sink: Box<dyn Erased>,
+    /// Whose batch it is: one at a time.
+    turn: Mutex<()>,
     cap: Cap,
     open: watch::Sender<Open>,
     halt: Halt,
@@ -98,10 +102,10 @@ struct Shared {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Open {
     /// It rests, or is paused.
-    ToNothing,
+    Nothing,
     /// There is no room for a backlog.
-    ToNew,
-    ToAll,
+    New,
+    All,
 }
 
 struct Queued {
@@ -121,8 +125,10 @@ impl Batched {
     ) -> (Self, BoxFuture<'static, ()>) {
         let shared = Arc::new(Shared {
             name: name.into(),
+            sink,
+            turn: Mutex::default(),
             cap: Cap::new(settings.inflight),
-            open: watch::Sender::new(Open::ToAll),
+            open: watch::Sender::new(Open::All),
             halt: Halt::new(),
             cuts: watch::Sender::new(0),
             terms,
@@ -131,7 +137,6 @@ impl Batched {
         let (queue, inbox) = mpsc::unbounded_channel();
         let stop = CancellationToken::new();
         let feeding = Feeding {
-            sink,
             pacing: Pacing::new(shared.terms.safety),
             shared: shared.clone(),
             inbox,
@@ -157,16 +162,16 @@ impl Batched {
     }
 
     pub(crate) fn is_up(&self) -> bool {
-        *self.shared.open.borrow() != Open::ToNothing && self.shared.halt.runs()
+        *self.shared.open.borrow() != Open::Nothing && self.shared.halt.runs()
     }
 
     /// Whether it takes messages that are not new, too.
     pub(super) fn takes_backlog(&self) -> bool {
-        *self.shared.open.borrow() == Open::ToAll && self.shared.halt.runs()
+        *self.shared.open.borrow() == Open::All && self.shared.halt.runs()
     }
 
     /// What it is given, and what becomes of what it does not take.
-    pub(super) fn terms(&self) -> &Terms {
+    pub(crate) fn terms(&self) -> &Terms {
         &self.shared.terms
     }
 
@@ -197,7 +202,7 @@ impl Batched {
 
     pub(crate) async fn up(&self) {
         // The sender lives as long as this handle.
-        let is_up = |open: &Open| *open != Open::ToNothing;
+        let is_up = |open: &Open| *open != Open::Nothing;
         let _ = self.open().wait_for(is_up).await;
     }
 
@@ -220,7 +225,7 @@ impl Batched {
     /// The loop ends when there is no handle any more; while there is one, by a defect: a sink that panics when its delivery
     /// is dropped. From then on it takes nothing.
     fn gone(&self) -> Answer {
-        if self.shared.opens(Open::ToNothing) {
+        if self.shared.opens(Open::Nothing) {
             tracing::error!(
                 sink = self.name(),
                 "a sink died, what it is owed stays in the outbox; restart this process"
@@ -232,9 +237,67 @@ impl Batched {
     pub(crate) fn cut(&self) {
         self.shared.cuts.send_modify(|cuts| *cuts += 1);
     }
+
+    /// How often it was cut: what is under way then is cut by the next.
+    pub(crate) fn cuts(&self) -> u64 {
+        *self.shared.cuts.borrow()
+    }
+
+    /// Gives it a batch beside the queue, for who keeps an order of his own.
+    pub(crate) async fn deliver_all(
+        &self,
+        messages: &[Message],
+        cuts: u64,
+    ) -> Result<Vec<Verdict>, Fault> {
+        self.shared.deliver(messages, cuts).await
+    }
+
+    /// Takes nothing until it is resumed: its destination asks for that.
+    pub(crate) fn pause(&self, circuit: Circuit) {
+        self.shared.pause(circuit);
+    }
+
+    /// Waits until it is not paused. Cancel safe.
+    pub(crate) async fn runs(&self) {
+        self.shared.halt.watch().runs().await;
+    }
 }
 
 impl Shared {
+    /// Gives these to the sink, once no other batch is with it, unless it is cut, or has been since there were so many `cuts`.
+    async fn deliver(&self, messages: &[Message], cuts: u64) -> Result<Vec<Verdict>, Fault> {
+        let mut cut = self.cuts.subscribe();
+        let delivered = async {
+            let _turn = self.turn.lock().await;
+            // Whose turn it was may have taken long.
+            if !messages.iter().all(|message| message.term.holds()) {
+                return Err(Fault::Cut);
+            }
+            attempt(&*self.sink, messages, self.timeout).await
+        };
+        tokio::select! {
+            biased;
+            _ = cut.wait_for(|&now| now != cuts) => Err(Fault::Cut),
+            delivered = delivered => delivered,
+        }
+    }
+
+    /// Takes nothing until it is resumed.
+    fn pause(&self, circuit: Circuit) {
+        let Circuit { id, reason, advice } = &circuit;
+        tracing::error!(
+            sink = &*self.name,
+            circuit = id,
+            reason,
+            ?advice,
+            "a sink is paused, what it is owed stays in the outbox; resume it with: \
+             toa-outbox sinks resume {} --circuit {id}",
+            self.name,
+        );
+        self.halt.ask(circuit);
+        self.opens(Open::Nothing);
+    }
+
     /// Whether that is news.
     fn opens(&self, open: Open) -> bool {
         self.open
@@ -244,7 +307,6 @@ impl Shared {
 
 /// The loop of one sink.
 struct Feeding {
-    sink: Box<dyn Erased>,
     shared: Arc<Shared>,
     inbox: mpsc::UnboundedReceiver<Queued>,
     pacing: Pacing,
@@ -255,16 +317,6 @@ struct Feeding {
     /// How often it has failed since it last accepted something.
     failures: u32,
     reports: Reports,
-}
-
-/// Why a batch, or the part of it that was tried, was not delivered.
-enum Fault {
-    /// The sink, or one of the messages.
-    Failed(String),
-    /// Nobody, the destination was not there.
-    Unreachable(String),
-    /// Nobody: it was told to end.
-    Cut,
 }
 
 impl Feeding {
@@ -309,19 +361,21 @@ impl Feeding {
             if !self.leaves(&mut batch, part.clone()) {
                 continue;
             }
-            match self.deliver(&batch, part.clone()).await {
+            let messages = &batch.messages[part.clone()];
+            match self.shared.deliver(messages, batch.cuts).await {
                 Ok(verdicts) => self.take(&mut batch, part, verdicts),
                 Err(Fault::Cut) => return,
                 Err(Fault::Unreachable(reason)) => {
                     self.pacing.is_away();
                     return self.rest(&reason, None);
                 }
-                Err(Fault::Failed(_)) if part.len() > 1 => {
+                Err(Fault::Failed(_) | Fault::Rejected(_)) if part.len() > 1 => {
                     let middle = part.start + part.len() / 2;
                     parts.push(middle..part.end);
                     parts.push(part.start..middle);
                 }
-                Err(Fault::Failed(reason)) => {
+                // Of one alone that is rejected there is a verdict.
+                Err(Fault::Failed(reason) | Fault::Rejected(reason)) => {
                     self.pacing.failed(&batch.messages[part.start]);
                     self.rest(&reason, None);
                     batch.settle(part.start, Answer::Failed { reason });
@@ -333,7 +387,7 @@ impl Feeding {
     /// How many of these go together, at least one.
     fn fitting(&self, messages: &[Message]) -> usize {
         let most = self.pacing.together(messages);
-        let at_once = || self.sink.at_once(&messages[..most]);
+        let at_once = || self.shared.sink.at_once(&messages[..most]);
         // One that panics is asked for all of them, and is halved if it does not take them.
         let count = catch_unwind(AssertUnwindSafe(at_once)).unwrap_or(most);
         count.clamp(1, most)
@@ -351,45 +405,6 @@ impl Feeding {
             Leave::Confirmed(reason) => self.pause(Circuit::new(None, reason, None)),
         }
         false
-    }
-
-    async fn deliver(&self, batch: &Batch, part: Range<usize>) -> Result<Vec<Verdict>, Fault> {
-        let part = &batch.messages[part];
-        let mut cuts = self.shared.cuts.subscribe();
-        let delivery = AssertUnwindSafe(async { self.sink.deliver(part).await }).catch_unwind();
-        let delivered = tokio::select! {
-            biased;
-            _ = cuts.wait_for(|&cuts| cuts != batch.cuts) => return Err(Fault::Cut),
-            delivered = tokio::time::timeout(self.shared.timeout, delivery) => delivered,
-        };
-        let verdicts = match delivered {
-            Ok(Ok(Ok(verdicts))) => verdicts,
-            Ok(Ok(Err(error))) if error.is::<Unreachable>() => {
-                return Err(Fault::Unreachable(error.to_string()));
-            }
-            Ok(Ok(Err(error))) => return Err(Fault::Failed(error.to_string())),
-            Ok(Err(_)) => return Err(Fault::Failed("it panicked".into())),
-            Err(_) => {
-                return Err(Fault::Failed(format!(
-                    "no answer within {:?}",
-                    self.shared.timeout
-                )));
-            }
-        };
-        if verdicts.len() != part.len() {
-            let (answers, messages) = (verdicts.len(), part.len());
-            let wrong = format!("it gave {answers} answers for {messages} messages");
-            return Err(Fault::Failed(wrong));
-        }
-        let is_rejected = |verdict: &Verdict| matches!(verdict, Verdict::Rejected(_));
-        let is_whole = verdicts.iter().all(is_rejected);
-        // A handler is asked for each message by itself.
-        let is_shared = self.shared.terms.kind == Kind::Sink;
-        match is_shared && verdicts.len() > 1 && is_whole {
-            // Perhaps for the company of one.
-            true => Err(Fault::Failed("all of it was rejected".into())),
-            false => Ok(verdicts),
-        }
     }
 
     fn take(&mut self, batch: &mut Batch, part: Range<usize>, verdicts: Vec<Verdict>) {
@@ -424,7 +439,8 @@ impl Feeding {
                     circuit,
                     after,
                 } => {
-                    self.pause(Circuit::new(circuit, reason.clone(), after));
+                    self.shared
+                        .pause(Circuit::new(circuit, reason.clone(), after));
                     Answer::owed(Pace::AtOnce, reason)
                 }
             };
@@ -453,17 +469,7 @@ impl Feeding {
 
     /// Takes nothing until it is resumed.
     fn pause(&mut self, circuit: Circuit) {
-        let Circuit { id, reason, advice } = &circuit;
-        tracing::error!(
-            sink = &*self.shared.name,
-            circuit = id,
-            reason,
-            ?advice,
-            "a sink is paused, what it is owed stays in the outbox; resume it with: \
-             toa-outbox sinks resume {} --circuit {id}",
-            self.shared.name,
-        );
-        self.shared.halt.ask(circuit);
+        self.shared.pause(circuit);
         self.pacing.is_paused();
         self.tell();
     }
@@ -485,9 +491,9 @@ impl Feeding {
     fn tell(&self) {
         let is_up = self.until.is_none() && self.shared.halt.runs();
         let open = match (is_up, self.pacing.until()) {
-            (false, _) => Open::ToNothing,
-            (true, Some(_)) => Open::ToNew,
-            (true, None) => Open::ToAll,
+            (false, _) => Open::Nothing,
+            (true, Some(_)) => Open::New,
+            (true, None) => Open::All,
         };
         self.shared.opens(open);
     }

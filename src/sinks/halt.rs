@@ -31,7 +31,7 @@ pub(crate) struct Circuit {
 
 impl Circuit {
     /// Under the id the destination gave, or one of ours where that cannot be used.
-    pub(super) fn new(id: Option<String>, reason: String, advice: Option<Duration>) -> Self {
+    pub(crate) fn new(id: Option<String>, reason: String, advice: Option<Duration>) -> Self {
         Self {
             id: id.filter(|id| is_usable(id)).unwrap_or_else(made_up),
             reason,
@@ -100,6 +100,18 @@ impl Watching {
     /// Resolves when it changed since the last call. Cancel safe.
     pub(super) async fn changed(&mut self) {
         if self.0.changed().await.is_err() {
+            std::future::pending().await
+        }
+    }
+
+    /// Waits until it runs. Cancel safe.
+    pub(super) async fn runs(&mut self) {
+        if self
+            .0
+            .wait_for(|state| *state == State::Runs)
+            .await
+            .is_err()
+        {
             std::future::pending().await
         }
     }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::{
-    AMQP, Answer, Batched, Cap, Kind, Message, Policy,
+    AMQP, Answer, Batched, Cap, Kind, Message, Mode, Policy,
     amqp::{self, Amqp},
     batched::Open,
 };
@@ -81,6 +81,14 @@ impl Outlet {
         }
     }
 
+    /// Whether the order of the commits is kept to it.
+    pub(crate) fn mode(&self) -> Mode {
+        match self {
+            Self::Amqp(_) => Mode::Lanes,
+            Self::Batched(batched) => batched.terms().mode,
+        }
+    }
+
     /// How it is registered; none: the broker, which others tell of while they live.
     pub(crate) fn kind(&self) -> Option<Kind> {
         match self {
@@ -128,7 +136,7 @@ impl Returns {
             Self::Batched(open) => open,
         };
         while open.changed().await.is_ok() {
-            if *open.borrow_and_update() == Open::ToAll {
+            if *open.borrow_and_update() == Open::All {
                 return;
             }
         }

@@ -4,10 +4,15 @@ use std::time::Duration;
 
 use super::safety::Safety;
 
+use super::{Mode, Order};
+
 /// The shortest and the longest wait of [`Policy::backoff`], and after how many attempts it gives up.
 const LEAST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(300);
 const ATTEMPTS: u32 = 10;
+
+/// After how many attempts [`SinkOptions::ordered`] asks whether a row or the destination is to blame.
+const DOUBTED: u32 = 5;
 
 /// What [`Policy::webhook`] waits between attempts, and for how long it keeps what is dead.
 const WEBHOOK: [Duration; 7] = [
@@ -134,7 +139,8 @@ impl Policy {
         Next::Dead(self.kept)
     }
 
-    fn wait(&self, attempts: u32) -> Duration {
+    /// Before the attempt that comes after so many that failed.
+    pub(crate) fn wait(&self, attempts: u32) -> Duration {
         let before = attempts.saturating_sub(1) as usize;
         match &self.waits {
             Waits::Given(waits) => {
@@ -166,6 +172,7 @@ impl Default for Policy {
 #[derive(Clone, Debug, Default)]
 pub struct SinkOptions {
     pub(crate) policy: Policy,
+    pub(crate) mode: Mode,
     pub(crate) is_from_now: bool,
     /// None: as the sink says itself.
     pub(crate) safety: Option<Option<Safety>>,
@@ -180,6 +187,37 @@ impl SinkOptions {
     /// As webhooks are usually treated: [`Policy::webhook`], and nothing that was made before.
     pub fn webhook() -> Self {
         Self::new().policy(Policy::webhook()).from_now()
+    }
+
+    /// In the order of the commits, from the oldest row that is still in the outbox, up to 128 rows at a time; a row's labels in
+    /// declared order. One replica delivers, and where it goes, another takes over from the last batch whose place was saved: what
+    /// came after that is repeated. What is in the outbox at the beginning comes in the order of its ids, and what is committed
+    /// meanwhile may come twice.
+    ///
+    /// A batch that fails is halved until the row that fails is alone, and grows again with what is taken. That row is
+    /// tried again after a second, then two, four and so on, up to five minutes, and those behind it wait. After five failures its
+    /// neighbour, the next row, is delivered alone: if it is taken, the row was to blame, and is given up and kept as a dead
+    /// delivery; if not, the destination is down, and nothing is given up. What is [rejected](crate::Verdict::Rejected) alone, or
+    /// has a label that cannot be rendered, is given up at once. With [`Policy::flat`] nothing ever is.
+    ///
+    /// The order needs a replica set; opened on a standalone server, it is refused.
+    pub fn ordered() -> Self {
+        Self {
+            policy: Policy::backoff().attempts(DOUBTED),
+            mode: Mode::Ordered(Order::USUAL),
+            ..Self::default()
+        }
+    }
+
+    /// As [`ordered`](Self::ordered), for a complete and strictly ordered record: a message's body is the whole event, `{ origin, state,
+    /// trailers, input }`, up to 500 rows are delivered every five seconds, and on while batches are full. A batch that fails
+    /// is tried again as it is, after a second, then two and so on, up to five minutes, and nothing is ever given up.
+    pub fn audit() -> Self {
+        Self {
+            policy: Policy::flat(),
+            mode: Mode::Ordered(Order::AUDIT),
+            ..Self::default()
+        }
     }
 
     /// What becomes of what it does not take.

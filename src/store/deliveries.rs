@@ -53,6 +53,8 @@ pub(crate) struct Failure {
     sink: String,
     error: String,
     next: Next,
+    /// How many attempts that was.
+    attempts: u32,
 }
 
 impl Failure {
@@ -63,7 +65,18 @@ impl Failure {
             sink: sink.to_owned(),
             error,
             next,
+            attempts: 1,
         }
+    }
+
+    /// It has failed so many times since it was written down last.
+    pub(crate) fn after(self, attempts: u32) -> Self {
+        Self { attempts, ..self }
+    }
+
+    /// Which row, by which route.
+    pub(crate) fn key(&self) -> (RowId, String) {
+        (self.row.clone(), self.route.clone())
     }
 
     /// Whether it is given up.
@@ -142,7 +155,7 @@ impl Deliveries {
         let mut set = doc! {
             "sink": &failure.sink,
             "first": { "$ifNull": ["$first", "$$NOW"] },
-            "attempts": { "$add": [{ "$ifNull": ["$attempts", 0] }, 1] },
+            "attempts": { "$add": [{ "$ifNull": ["$attempts", 0] }, failure.attempts] },
         };
         set.extend(self.fate(failure).await?);
         let update = vec![doc! { "$set": set }];

@@ -2,16 +2,16 @@
 
 use std::{future::IntoFuture, time::Duration};
 
-use bson::{Document, RawDocument, RawDocumentBuf, Timestamp, doc};
+use bson::{Bson, Document, RawDocument, RawDocumentBuf, Timestamp, doc};
 use mongodb::{
     Database,
     action::Watch,
-    change_stream::ChangeStream,
+    change_stream::{ChangeStream, event::ResumeToken},
     error::Error as DriverError,
     options::{ReadPreference, SelectionCriteria},
 };
 
-use super::{OUTBOXES, server::Hello};
+use super::{OUTBOXES, Store, server::Hello};
 use crate::error::{Error, Result};
 
 /// How long the server keeps an idle request open: how soon one knows that there is nothing new.
@@ -56,6 +56,12 @@ impl Inserted {
         self.0.get_document("fullDocument").ok()
     }
 
+    /// Where the stream goes on after it.
+    pub(crate) fn token(&self) -> Option<Bson> {
+        let token = self.0.get_document("_id").ok()?;
+        Document::try_from(token).ok().map(Bson::from)
+    }
+
     /// When it was committed, by the order of all commits.
     pub(crate) fn at(&self) -> Option<Timestamp> {
         self.0.get_timestamp("clusterTime").ok()
@@ -89,6 +95,20 @@ impl Feed {
         let unpublished = doc! { "operationType": "insert", "fullDocument.published": false };
         let rows = database.collection::<Document>(collection);
         Self::open_by(database, rows.watch(), vec![doc! { "$match": unpublished }]).await
+    }
+
+    /// Every row that is inserted into one collection, from a place on, or from the time when the stream began.
+    pub(crate) async fn of_one_from(
+        rows: &Store,
+        start: Timestamp,
+        after: Option<ResumeToken>,
+    ) -> Result<Self> {
+        let inserted = vec![doc! { "$match": { "operationType": "insert" } }];
+        let stream = match after {
+            Some(token) => rows.rows.watch().resume_after(token),
+            None => rows.rows.watch().start_at_operation_time(start),
+        };
+        Self::open_by(&rows.database, stream, inserted).await
     }
 
     async fn with(database: &Database, pipeline: Vec<Document>) -> Result<Self> {
@@ -130,6 +150,16 @@ impl Feed {
         }
     }
 
+    /// Where it goes on after what it has brought, and after what it left out since.
+    pub(crate) fn token(&self) -> Option<Bson> {
+        bson::serialize_to_bson(&self.stream.resume_token()?).ok()
+    }
+
+    /// Whether the server has ended it: the collection was dropped or renamed.
+    pub(crate) fn is_over(&self) -> bool {
+        !self.stream.is_alive()
+    }
+
     fn failed(&self, error: DriverError) -> Error {
         Error::store("following the change stream", &self.database, error)
     }
@@ -143,6 +173,16 @@ pub(crate) async fn fence(database: &Database) -> Result<Timestamp> {
     hello
         .at()
         .ok_or_else(|| failed(DriverError::custom("the reply holds no operationTime")))
+}
+
+/// A place in a stream as it was saved; why it is none.
+pub(crate) fn place(token: &Bson) -> Result<ResumeToken, String> {
+    bson::deserialize_from_bson(token.clone()).map_err(|error| error.to_string())
+}
+
+/// The same, for who has the rows of one collection.
+pub(crate) async fn fence_of(rows: &Store) -> Result<Timestamp> {
+    fence(&rows.database).await
 }
 
 fn silent() -> DriverError {

@@ -1,7 +1,8 @@
 //! The sinks of a database, so that a row is owed to those too that no replica has at the moment.
 //!
 //! One document for each collection of rows and sink, with the labels that are owed to it and when somebody last served each;
-//! and one for each sink that is paused, whatever collections it is fed from. Everybody who marks rows reads all of it, so a
+//! and one for each sink that is paused, whatever collections it is fed from. (Cursors of ordered sinks are there too, and are of
+//! [another file](super::cursors).) Everybody who marks rows reads all of it, so a
 //! change takes effect when every live replica has looked again.
 
 use std::{collections::BTreeMap, future::IntoFuture, time::Duration};
@@ -13,7 +14,11 @@ use mongodb::{
     options::{ReadConcern, ReturnDocument, WriteConcern},
 };
 
-use crate::{error::Result, sinks::Kind};
+use super::cursors;
+use crate::{
+    error::{Error, Result},
+    sinks::{Kind, Mode},
+};
 
 /// The collection, in the database of the rows.
 pub(crate) const COLLECTION: &str = "outbox_sinks";
@@ -94,11 +99,16 @@ impl Registry {
 
     /// Has rows of `collection` owe these routes to a sink from now on, beside those that others have registered, and says that
     /// they are served. Majority; safe to repeat. When the sink was registered.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Setting`] where it is registered in the other mode: what it has been given is remembered in another way.
     pub(crate) async fn register(
         &self,
         collection: &str,
         sink: &str,
         kind: Kind,
+        mode: Mode,
         routes: &[&str],
     ) -> Result<DateTime> {
         let mine = doc! { "$literal": routes.to_vec() };
@@ -106,14 +116,16 @@ impl Registry {
             doc! { "$map": { "input": mine.clone(), "in": { "route": "$$this", "at": "$$NOW" } } };
         let update = vec![doc! { "$set": {
             "kind": word(kind),
-            "mode": "lanes",
             "since": { "$ifNull": ["$since", "$$NOW"] },
             "routes": { "$concatArrays": [without("$routes", &mine), served] },
             "leaving": without("$leaving", &mine),
         } }];
+        // In the other mode it is there and does not fit, so that another would be made under its id.
+        let mut ours = id(collection, sink);
+        ours.insert("mode", order(mode));
         let once = || {
             self.sinks
-                .find_one_and_update(id(collection, sink), update.clone())
+                .find_one_and_update(ours.clone(), update.clone())
                 .upsert(true)
                 .return_document(ReturnDocument::After)
                 .write_concern(WriteConcern::majority())
@@ -122,7 +134,11 @@ impl Registry {
         let attempted = "registering a sink";
         let registered = match self.within(attempted, once()).await {
             // Two made it at once.
-            Err(error) if error.is_duplicate() => self.within(attempted, once()).await?,
+            Err(error) if error.is_duplicate() => self.within(attempted, once()).await,
+            registered => registered,
+        };
+        let registered = match registered {
+            Err(error) if error.is_duplicate() => return Err(other_mode(collection, sink, mode)),
             registered => registered?,
         };
         let since = registered.and_then(|sink| sink.get_datetime("since").copied().ok());
@@ -217,11 +233,15 @@ impl Registry {
                 .await?;
             let mut empty = id;
             empty.extend(doc! { "routes": [], "leaving": [] });
-            self.sinks.delete_one(empty).write_concern(majority).await
+            let deleted = self.sinks.delete_one(empty);
+            let deleted = deleted.write_concern(majority.clone()).await?;
+            if deleted.deleted_count > 0 {
+                let cursor = self.sinks.delete_one(cursors::id(collection, sink));
+                cursor.write_concern(majority).await?;
+            }
+            Ok(())
         };
-        self.within("forgetting a route", forgetting)
-            .await
-            .map(drop)
+        self.within("forgetting a route", forgetting).await
     }
 
     /// Has nobody deliver to a sink until it is resumed. One that is paused already stays as it is.
@@ -254,6 +274,30 @@ impl Registry {
         request: impl Future<Output = Result<T, mongodb::error::Error>>,
     ) -> Result<T> {
         super::within(&self.name(), attempted, request).await
+    }
+}
+
+/// How a mode is spelled.
+fn order(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Lanes => "lanes",
+        Mode::Ordered(_) => "ordered",
+    }
+}
+
+fn other_mode(collection: &str, sink: &str, mode: Mode) -> Error {
+    let (wanted, other) = match mode {
+        Mode::Lanes => ("in no order", "in the order of the commits"),
+        Mode::Ordered(_) => ("in the order of the commits", "in no order"),
+    };
+    Error::Setting {
+        name: "sink".into(),
+        origin: "builder".into(),
+        value: sink.into(),
+        expected: format!(
+            "it is to be given rows of {collection} {wanted}, and is registered to be given them {other}; give it another name, or \
+             remove the one that is registered"
+        ),
     }
 }
 

@@ -17,6 +17,7 @@ mod mark;
 #[cfg(feature = "sidecar")]
 mod metrics;
 mod mongodb;
+mod ordered;
 mod pump;
 mod returns;
 mod rig;

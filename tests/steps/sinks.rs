@@ -209,6 +209,15 @@ fn gives_nothing_up(w: &mut Tea, name: String) {
     w.sink_mut(&name).options = SinkOptions::new().policy(Policy::flat());
 }
 
+#[given(regex = r#"^the sink "(\S+)" keeps the order of the commits( from now on)?$"#)]
+fn keeps_order(w: &mut Tea, name: String, from_now: String) {
+    let options = SinkOptions::ordered();
+    w.sink_mut(&name).options = match from_now.is_empty() {
+        true => options,
+        false => options.from_now(),
+    };
+}
+
 #[when(regex = r#"^the sink "(\S+)" is not in the next version$"#)]
 fn leaves(w: &mut Tea, name: String) {
     let (gone, stays) = std::mem::take(&mut w.sinks)

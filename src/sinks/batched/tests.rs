@@ -7,7 +7,7 @@ use bson::Bson;
 use futures::future::join_all;
 
 use super::*;
-use crate::{clock::Term, sinks::Route};
+use crate::{Unreachable, clock::Term, sinks::Route};
 
 /// A destination that does what `act` says of a batch of numbers, and notes what it was given.
 struct Odd<A> {
@@ -108,6 +108,7 @@ pub(super) fn message(number: usize) -> Message {
         attempt: 1,
         is_replay: false,
         is_live: true,
+        position: None,
         term: Term::Endless,
     }
 }
@@ -338,7 +339,7 @@ async fn a_backlog_waits_for_room_and_what_is_new_goes_past_it() {
     assert_eq!(stage.deliver(3).await, vec![Answer::Taken; 3]);
     assert_eq!(paces(&stage.swept(10..12).await), [Some(Pace::AtOnce); 2]);
     let mut open = stage.batched.open();
-    open.wait_for(|open| *open == Open::ToAll).await.unwrap();
+    open.wait_for(|open| *open == Open::All).await.unwrap();
     assert_eq!(began.elapsed(), Duration::from_secs(60));
     assert_eq!(stage.swept(10..12).await, vec![Answer::Taken; 2]);
     let given: Vec<usize> = stage.calls().iter().map(Vec::len).collect();

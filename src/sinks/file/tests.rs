@@ -25,6 +25,7 @@ fn message(row: &str, body: &[u8], content_type: &'static str) -> Message {
         attempt: 1,
         is_replay: false,
         is_live: true,
+        position: None,
         term: Term::Endless,
     }
 }

@@ -32,6 +32,7 @@ pub(super) fn message_of(row: &str, body: &[u8], content_type: &'static str) -> 
         attempt: 1,
         is_replay: false,
         is_live: true,
+        position: None,
         term: Term::Endless,
     }
 }

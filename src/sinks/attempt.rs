@@ -1,0 +1,57 @@
+//! One call of a sink of the application's own, whatever it does.
+
+use std::{panic::AssertUnwindSafe, time::Duration};
+
+use futures::FutureExt;
+
+use super::{Erased, Message, Unreachable, Verdict};
+
+/// Why a batch, or the part of it that was tried, was not delivered.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    /// The sink, or one of the messages.
+    Failed(String),
+    /// The destination will take none of them; perhaps for the company of one.
+    Rejected(String),
+    /// Nobody, the destination was not there.
+    Unreachable(String),
+    /// Nobody: it was told to end.
+    Cut,
+}
+
+/// Gives these messages to the sink, and what it answers for each. Dropped, they count as not delivered.
+pub(super) async fn attempt(
+    sink: &dyn Erased,
+    messages: &[Message],
+    timeout: Duration,
+) -> Result<Vec<Verdict>, Fault> {
+    let delivery = AssertUnwindSafe(async { sink.deliver(messages).await }).catch_unwind();
+    let verdicts = match tokio::time::timeout(timeout, delivery).await {
+        Ok(Ok(Ok(verdicts))) => verdicts,
+        Ok(Ok(Err(error))) if error.is::<Unreachable>() => {
+            return Err(Fault::Unreachable(error.to_string()));
+        }
+        Ok(Ok(Err(error))) => return Err(Fault::Failed(error.to_string())),
+        Ok(Err(_)) => return Err(Fault::Failed("it panicked".into())),
+        Err(_) => return Err(Fault::Failed(format!("no answer within {timeout:?}"))),
+    };
+    if verdicts.len() != messages.len() {
+        let (answers, messages) = (verdicts.len(), messages.len());
+        let wrong = format!("it gave {answers} answers for {messages} messages");
+        return Err(Fault::Failed(wrong));
+    }
+    whole(verdicts)
+}
+
+/// The verdicts, unless all of several messages were refused alike.
+fn whole(verdicts: Vec<Verdict>) -> Result<Vec<Verdict>, Fault> {
+    let is_rejected = |verdict: &Verdict| matches!(verdict, Verdict::Rejected(_));
+    let is_failed = |verdict: &Verdict| matches!(verdict, Verdict::Retry { after: None, .. });
+    if verdicts.len() > 1 && verdicts.iter().all(is_rejected) {
+        return Err(Fault::Rejected("all of it was rejected".into()));
+    }
+    if verdicts.len() > 1 && verdicts.iter().all(is_failed) {
+        return Err(Fault::Failed("nothing of it was taken".into()));
+    }
+    Ok(verdicts)
+}
