@@ -34,7 +34,7 @@ mod marker;
 mod owed;
 mod publisher;
 pub(crate) mod pump;
-mod registrar;
+pub(crate) mod registrar;
 mod retries;
 pub(crate) mod tail;
 

@@ -24,6 +24,7 @@ use crate::{clock::Term, label::BoxError};
 pub(crate) use {
     batched::{Batched, Erased},
     cap::Cap,
+    halt::made_up,
     outlet::Outlet,
     policy::Next,
 };

@@ -9,8 +9,8 @@ pub(crate) mod feed;
 #[cfg(feature = "sidecar")]
 pub(crate) mod inspect;
 pub(crate) mod marking;
+mod owed;
 pub(crate) mod registry;
-#[cfg(feature = "sidecar")]
 pub(crate) mod rights;
 pub(crate) mod server;
 #[cfg(feature = "sidecar")]
@@ -35,6 +35,7 @@ pub(crate) use codec::{decode, encode};
 #[cfg(feature = "sidecar")]
 pub(crate) use discover::{Found, components, found};
 pub use ensure::init;
+pub(crate) use owed::Debt;
 pub(crate) use waiting::Waiting;
 
 /// How long one request may take before it counts as failed. Not a `maxTimeMS`, which adds up over the

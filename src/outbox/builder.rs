@@ -95,6 +95,7 @@ impl Builder {
     /// # Errors
     ///
     /// [`Error::Component`] and [`Error::Setting`] for what cannot be used, names and patterns of sinks included,
+    /// [`Error::Unfit`] where there are sinks and what they fail to take could not be kept, for want of a collection or of rights,
     /// [`Error::Store`] if MongoDB cannot be reached or refuses.
     pub async fn open(mut self) -> Result<Outbox> {
         self.settings.check("builder")?;
@@ -187,9 +188,10 @@ impl Builder {
         if self.settings.ensure {
             let is_shared = self.sinks.len() > usize::from(routes.to(AMQP).is_empty());
             store.ensure(self.settings.retention, is_shared).await?;
-            if !self.sinks.is_empty() {
-                Deliveries::new(&store).ensure().await?;
-            }
+        }
+        if !self.sinks.is_empty() {
+            let deliveries = Deliveries::new(&store);
+            deliveries.ready(self.settings.ensure).await?;
         }
         let registry = Registry::new(&self.database);
         let since = self.register(&registry, &store, routes).await?;

@@ -209,7 +209,8 @@ impl Line {
     /// Takes a route of a sink that nobody serves off every row that owes it.
     pub(super) async fn release(&self, sink: &str, route: &str, is_abandoned: bool) -> Result<()> {
         let deliveries = Deliveries::new(&self.store);
-        let rows = deliveries.release(sink, route, is_abandoned).await?;
+        let released = deliveries.release(sink, route, is_abandoned, |_| {});
+        let rows = released.await?;
         if rows > 0 {
             let collection = self.store.name();
             tracing::warn!(

@@ -22,10 +22,10 @@ use crate::{
 pub(crate) const GRACE: Duration = Duration::from_secs(15 * 60);
 
 /// How often it is said that a route is served: well within the grace.
-const RENEWAL: Duration = Duration::from_secs(5 * 60);
+pub(crate) const RENEWAL: Duration = Duration::from_secs(5 * 60);
 
 /// After how many intervals everybody has looked again.
-const LOOKS: u32 = 3;
+pub(crate) const LOOKS: u32 = 3;
 
 pub(super) struct Registrar {
     pub(super) registry: Registry,

@@ -14,7 +14,13 @@
 //! **Claims.** Whoever tries again sets `next` to the end of its lease, and its name: a worker that dies has its claim lapse, and
 //! one that comes too late can still say that the message was taken, and no longer that it failed.
 
+mod count;
+#[cfg(feature = "sidecar")]
+pub(crate) mod inspect;
+mod ready;
 mod release;
+#[cfg(feature = "sidecar")]
+mod replay;
 
 use std::{future::IntoFuture, time::Duration};
 
@@ -31,6 +37,8 @@ use crate::{
     row::{Row, RowId},
     sinks::Next,
 };
+
+pub(crate) use count::Count;
 
 /// What a service with sinks does there, in the words of MongoDB's privileges.
 pub(crate) const ACTIONS: &[&str] = &["find", "insert", "update", "remove"];

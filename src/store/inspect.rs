@@ -23,7 +23,7 @@ pub(crate) use backlog::Backlog;
 use faults::unreadable;
 pub(crate) use faults::{MOST_COUNTED, problem};
 use ids::id;
-pub(crate) use ids::{ids, is};
+pub(crate) use ids::{ids, is, shown};
 
 /// Which rows, and in what order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
