@@ -19,6 +19,7 @@ use crate::{
     sinks::Message,
     store::{
         decode,
+        deliveries::retrying,
         inspect::{self, Glance},
     },
 };
@@ -154,7 +155,9 @@ const SKIPPED: &str = "not published, its condition does not hold";
 /// A published row owes nothing, and does not say what it did owe.
 fn is_owed(raw: &RawDocument, row: &Row, rendering: &Rendering) -> bool {
     let owed = row.outstanding.as_ref();
-    !Glance::of(raw).is_published && owed.is_none_or(|owed| owed.contains(&rendering.name))
+    let later = retrying(&rendering.name);
+    let owes = |owed: &Vec<String>| owed.contains(&rendering.name) || owed.contains(&later);
+    !Glance::of(raw).is_published && owed.is_none_or(owes)
 }
 
 fn stored(raw: &RawDocument) -> Value {

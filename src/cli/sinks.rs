@@ -1,7 +1,7 @@
 //! `sinks`: what destinations there are, which are paused, and what each keeps from being deleted.
 
 pub(super) mod facts;
-mod list;
+pub(super) mod list;
 mod pause;
 mod remove;
 mod resume;

@@ -39,6 +39,8 @@ use crate::{
 };
 
 pub(crate) use count::Count;
+#[cfg(feature = "sidecar")]
+pub(crate) use ready::Missing;
 
 /// What a service with sinks does there, in the words of MongoDB's privileges.
 pub(crate) const ACTIONS: &[&str] = &["find", "insert", "update", "remove"];
@@ -129,6 +131,11 @@ impl Deliveries {
     /// `<database>.<collection>`, as errors and logs name it.
     pub(crate) fn name(&self) -> String {
         self.all.namespace().to_string()
+    }
+
+    /// The collection's name in its database.
+    pub(crate) fn collection(&self) -> &str {
+        self.all.name()
     }
 
     /// Creates the collection with its indexes where they are missing.

@@ -13,6 +13,15 @@ impl Known {
     pub(crate) fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Registered> {
         self.sinks.iter().filter(move |sink| sink.sink == name)
     }
+
+    /// The routes that rows of `collection` owe, or owed a moment ago.
+    pub(crate) fn owed_by(&self, collection: &str) -> Vec<&str> {
+        let of_it = self
+            .sinks
+            .iter()
+            .filter(|sink| sink.collection == collection);
+        of_it.flat_map(Registered::names).collect()
+    }
 }
 
 impl Registered {
