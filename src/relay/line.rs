@@ -194,10 +194,10 @@ impl Line {
 
     /// Has rows owe what is served here, whether it is or not; where the broker alone is served, that goes without saying.
     pub(super) async fn register(&self, registry: &Registry) -> Result<()> {
-        let sinks = self.branches.iter().map(|branch| branch.sink().kind());
-        if sinks.clone().all(|kind| kind.is_none()) {
+        if !self.has_own_sinks() {
             return Ok(());
         }
+        let sinks = self.branches.iter().map(|branch| branch.sink().kind());
         for (branch, kind) in self.branches.iter().zip(sinks) {
             let name = branch.sink().name();
             let (rows, kind) = (self.store.collection(), kind.unwrap_or(Kind::Sink));
@@ -222,6 +222,13 @@ impl Line {
             );
         }
         Ok(())
+    }
+
+    /// Whether it has any but the broker.
+    pub(super) fn has_own_sinks(&self) -> bool {
+        self.branches
+            .iter()
+            .any(|branch| branch.sink().kind().is_some())
     }
 
     pub(super) fn serves(&self, sink: &str) -> bool {

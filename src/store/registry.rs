@@ -85,6 +85,14 @@ impl Known {
     }
 }
 
+impl Registered {
+    /// The names of its routes, those too that are leaving.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        let all = self.routes.iter().chain(&self.leaving);
+        all.map(|served| served.route.as_str()).collect()
+    }
+}
+
 impl Registry {
     pub(crate) fn new(database: &Database) -> Self {
         Self {

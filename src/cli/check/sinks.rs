@@ -12,7 +12,10 @@ use crate::{
         target::Aim,
     },
     slots::Census,
-    store::registry::{Known, Registry},
+    store::{
+        registry::{Known, Registry},
+        survey::Lack,
+    },
 };
 
 /// What is registered, if that can be read.
@@ -85,10 +88,14 @@ fn one(sink: &Sink, is_first: bool, findings: &mut Findings) {
 
 async fn lacking(aim: &Aim, known: &Known, findings: &mut Findings) -> Result<(), Error> {
     let rows = aim.component.rows();
-    if known.sinks.iter().all(|sink| sink.collection != rows) {
+    let registered = known.sinks.iter().filter(|sink| sink.collection == rows);
+    let count = registered.count();
+    if count == 0 {
         return Ok(());
     }
-    for lack in aim.store.lacks_for_sinks().await? {
+    // One alone reads all there is, and is not given the index of several.
+    let lacks = aim.store.lacks_for_sinks().await?.into_iter();
+    for lack in lacks.filter(|lack| count > 1 || *lack != Lack::Owed) {
         let (name, remedy) = (aim.store.name(), lack.remedy(&rows));
         match lack.is_grave() {
             true => findings.wrong(&name, lack.to_string(), remedy),

@@ -24,14 +24,6 @@ impl Known {
     }
 }
 
-impl Registered {
-    /// The names of its routes, those too that are leaving.
-    pub(crate) fn names(&self) -> Vec<&str> {
-        let all = self.routes.iter().chain(&self.leaving);
-        all.map(|served| served.route.as_str()).collect()
-    }
-}
-
 impl Registry {
     /// Writes down by whose leave a sink is resumed. Majority; safe to repeat.
     pub(crate) async fn approve(&self, sink: &str, circuit: &str, approval: &str) -> Result<()> {
