@@ -4,8 +4,11 @@ mod argument;
 mod check;
 mod completions;
 mod config;
+mod dead;
+mod deliveries;
 mod failure;
 mod init;
+mod limits;
 mod list;
 mod log;
 mod options;
@@ -13,6 +16,7 @@ mod output;
 mod publish;
 mod run;
 mod show;
+mod sinks;
 mod status;
 mod tail;
 mod target;
@@ -53,6 +57,9 @@ enum Command {
     Show(show::Show),
     Publish(publish::Publish),
     Tail(tail::Tail),
+    Sinks(sinks::Sinks),
+    Dead(dead::Dead),
+    Deliveries(deliveries::OfRow),
     Completions(completions::Completions),
 }
 
@@ -91,6 +98,9 @@ impl Cli {
             Command::Show(show) => show.run(options).await,
             Command::Publish(publish) => publish.run(options).await,
             Command::Tail(tail) => tail.run(options).await,
+            Command::Sinks(sinks) => sinks.run(options).await,
+            Command::Dead(dead) => dead.run(options).await,
+            Command::Deliveries(of_row) => of_row.run(options).await,
             Command::Completions(completions) => completions.run(),
         }
     }

@@ -4,6 +4,7 @@
 //! Labels are bounded: `component`, `sink` and `label` by what is declared, `kind` by [`Failure`]. Handles are made once a
 //! component and sink, since looking one up by name costs more than all else that is done here for a row.
 
+mod debt;
 #[cfg(feature = "sidecar")]
 pub(crate) mod prometheus;
 mod sidecar;
@@ -12,6 +13,7 @@ use std::{sync::Arc, time::Duration, time::Instant};
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
+pub(crate) use debt::DebtMeters;
 pub(crate) use sidecar::{BacklogMeters, TailMeters, tail_reopened};
 
 /// Why a message of a row is still owed.
@@ -252,6 +254,12 @@ const LANES: &str = "toa_outbox_owned_lanes";
 const RETRIED: &str = "toa_outbox_retried_total";
 const DIED: &str = "toa_outbox_dead_total";
 const BEHIND: &str = "toa_outbox_cursor_lag_seconds";
+const OWED: &str = "toa_outbox_sink_owed_rows";
+const PINNED: &str = "toa_outbox_sink_oldest_owed_seconds";
+const RETRYING: &str = "toa_outbox_sink_retrying_deliveries";
+const DEAD: &str = "toa_outbox_sink_dead_deliveries";
+const PAUSED: &str = "toa_outbox_sink_paused";
+const UNSERVED: &str = "toa_outbox_sink_unserved";
 const MEMBERS: &str = "toa_outbox_members";
 const TAILED: &str = "toa_outbox_tail_rows_total";
 const REOPENED: &str = "toa_outbox_tail_reopenings_total";

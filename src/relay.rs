@@ -25,6 +25,7 @@
 
 pub(crate) mod backlog;
 mod branch;
+mod debts;
 pub(crate) mod enrol;
 mod fitness;
 mod handover;
@@ -36,12 +37,12 @@ mod ordered;
 mod owed;
 mod publisher;
 pub(crate) mod pump;
-mod registrar;
+pub(crate) mod registrar;
 mod retries;
 mod strand;
 pub(crate) mod tail;
 
-use std::{sync::Arc, time::Duration};
+use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use mongodb::Database;
@@ -66,6 +67,7 @@ use crate::{
     },
 };
 use backlog::Watch;
+use debts::Debts;
 use fitness::Fitness;
 use handover::Handover;
 use ledger::Left;
@@ -86,6 +88,7 @@ pub(crate) struct Relay {
     sinks: Arc<[Outlet]>,
     desk: Desk,
     lines: Lines,
+    registry: Registry,
     /// Where loops are started.
     tasks: mpsc::UnboundedSender<BoxFuture<'static, ()>>,
     is_hurried: watch::Receiver<bool>,
@@ -157,7 +160,7 @@ impl Relay {
             over: over.clone(),
         };
         let registrar = Registrar {
-            registry,
+            registry: registry.clone(),
             lines: lines.clone(),
             sinks: sinks.clone(),
             every: settings.interval.max(registrar::LEAST),
@@ -188,6 +191,7 @@ impl Relay {
             sinks,
             desk: seat.desk,
             lines,
+            registry,
             tasks,
             is_hurried,
             _dropped: stop.clone().drop_guard(),
@@ -226,6 +230,9 @@ impl Relay {
             let line = Arc::new(line);
             self.lines.add(line.clone());
             loops.into_iter().for_each(|task| self.run(task));
+            if line.has_own_sinks() {
+                self.watch_debts(&line);
+            }
             lines.push(line);
         }
         // Whoever is told of lanes finds the lines that have them.
@@ -252,7 +259,7 @@ impl Relay {
     }
 
     /// Tells the metrics how much waits in the collection of this line, as long as it runs.
-    pub(crate) fn watch(&self, line: &Line) {
+    pub(crate) fn watch(&self, line: &Arc<Line>) {
         let watch = Watch {
             store: line.store.clone(),
             meters: BacklogMeters::new(line.routes.component()),
@@ -261,6 +268,22 @@ impl Relay {
             known: None,
         };
         self.run(watch.run(self.stop.clone()).boxed());
+        if !line.has_own_sinks() {
+            self.watch_debts(line);
+        }
+    }
+
+    /// Tells the metrics what the sinks are owed that are registered for the collection of this line.
+    fn watch_debts(&self, line: &Arc<Line>) {
+        let debts = Debts {
+            registry: self.registry.clone(),
+            line: line.clone(),
+            is_fixed: self.settings.slot.is_some(),
+            every: self.settings.interval.max(LEAST_WATCH),
+            reports: Reports::default(),
+            meters: HashMap::new(),
+        };
+        self.run(debts.run(self.stop.clone()).boxed());
     }
 
     /// Runs a loop beside its own, until it ends by itself or the relay takes nothing more.

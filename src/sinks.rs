@@ -36,7 +36,7 @@ pub(crate) use {
     batched::{Batched, Erased},
     cap::Cap,
     consumer::{Consumer, Handler},
-    halt::Circuit,
+    halt::{Circuit, made_up},
     mode::{Mode, Order},
     outlet::Outlet,
     policy::Next,

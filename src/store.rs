@@ -12,8 +12,8 @@ mod held;
 pub(crate) mod inspect;
 pub(crate) mod marking;
 pub(crate) mod origin;
+mod owed;
 pub(crate) mod registry;
-#[cfg(feature = "sidecar")]
 pub(crate) mod rights;
 pub(crate) mod server;
 #[cfg(feature = "sidecar")]
@@ -38,6 +38,7 @@ pub(crate) use codec::{Malformed, decode, encode, row_id_in as row_id, seal};
 #[cfg(feature = "sidecar")]
 pub(crate) use discover::{Found, components, found};
 pub use ensure::init;
+pub(crate) use owed::Debt;
 pub(crate) use waiting::Waiting;
 
 /// How long one request may take before it counts as failed. Not a `maxTimeMS`, which adds up over the

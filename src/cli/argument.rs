@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use bson::Document;
+use bson::{DateTime, Document};
 
-use crate::{Error, config::masked};
+use crate::{Error, config::masked, row::now};
 
 /// An argument that cannot be used. It may be a connection string in the wrong place.
 pub(super) fn refuse(name: &str, value: &str, expected: impl Into<String>) -> Error {
@@ -36,6 +36,17 @@ pub(super) fn span(text: &str) -> Result<Duration, String> {
         .checked_mul(millis)
         .filter(|&millis| millis <= i64::MAX as u64);
     millis.map(Duration::from_millis).ok_or_else(expected)
+}
+
+/// A moment: as RFC 3339 has it, or a span before now.
+pub(super) fn moment(text: &str) -> Result<DateTime, String> {
+    if let Ok(span) = span(text) {
+        let ago = i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
+        return Ok(DateTime::from_millis(now().saturating_sub(ago)));
+    }
+    DateTime::parse_rfc3339_str(text).map_err(|_| {
+        format!("expected a time such as 2026-01-31T09:00:00Z, or how long ago it is, such as 2h, not {text:?}")
+    })
 }
 
 /// A filter as the shell of MongoDB takes it, in Extended JSON.
@@ -76,6 +87,15 @@ mod tests {
         ] {
             assert!(span(text).unwrap_err().contains("such as 5m"), "{text}");
         }
+    }
+
+    #[test]
+    fn moments_are_times_or_spans_before_now() {
+        let time = "2026-01-31T09:00:00Z";
+        assert_eq!(moment(time).unwrap().try_to_rfc3339_string().unwrap(), time);
+        let hour = now() - moment("1h").unwrap().timestamp_millis();
+        assert!((3_600_000..3_660_000).contains(&hour), "{hour}");
+        assert!(moment("yesterday").unwrap_err().contains("such as 2h"));
     }
 
     #[test]

@@ -4,6 +4,7 @@ mod broker;
 mod replicas;
 mod rows;
 mod server;
+mod sinks;
 
 use clap::{Args, builder::styling::AnsiColor};
 use serde::Serialize;
@@ -92,20 +93,25 @@ impl Check {
             }
             let beat = configuration.settings.beat;
             let census = replicas::census(&database, beat, &mut findings).await;
+            let known = sinks::known(&database, &mut findings).await;
             let wants = server::Wants {
                 configuration: &configuration,
                 aims: &aims,
                 census: census.as_ref(),
+                known: &known,
             };
             server::rights(wants, &database, &mut findings).await;
             replicas::look(
                 &configuration,
                 &database,
                 &aims,
-                census.as_ref(),
+                (census.as_ref(), &known),
                 &mut findings,
             )
             .await;
+            if let Some(census) = &census {
+                sinks::look(&database, &aims, (census, &known), &mut findings).await;
+            }
         }
         broker::look(&configuration.settings, &aims, &mut findings).await?;
         tell(&findings, Output::to_whoever_reads(options.json))

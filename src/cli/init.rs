@@ -1,5 +1,7 @@
 //! `init`: the collections, their indexes and their validators.
 
+use std::time::Duration;
+
 use clap::Args;
 use serde_json::json;
 
@@ -25,6 +27,9 @@ pub(super) struct Init {
     collections: Vec<String>,
     #[command(flatten)]
     target: Target,
+    /// With what services with sinks of their own need: where failed deliveries are kept, and an index more
+    #[arg(long)]
+    sinks: bool,
     /// Say what would be done, and do nothing
     #[arg(long)]
     dry_run: bool,
@@ -52,13 +57,24 @@ impl Init {
         let mut output = Output::to_whoever_reads(options.json);
         for collection in &collections {
             let store = Store::new(&database, collection);
-            let lacks = store.lacks(retention).await;
+            let lacks = self.lacks(&store, retention).await;
             if !self.dry_run {
                 init(&database, collection, retention).await?;
+                if self.sinks {
+                    store.init_for_sinks().await?;
+                }
             }
             self.tell(&mut output, collection, lacks)?;
         }
         Ok(())
+    }
+
+    async fn lacks(&self, store: &Store, retention: Duration) -> Result<Vec<Lack>, Error> {
+        let mut lacks = store.lacks(retention).await?;
+        if self.sinks {
+            lacks.extend(store.lacks_for_sinks().await?);
+        }
+        Ok(lacks)
     }
 
     fn tell(

@@ -3,11 +3,14 @@
 use std::{
     fmt::Display,
     io::{self, IsTerminal, StdoutLock, Write},
+    time::Duration,
 };
 
 use anstream::AutoStream;
 use clap::builder::styling::{AnsiColor, Style};
+use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
+use serde_json::json;
 
 /// Colours are taken out where there is no terminal, or it does not want them.
 pub(super) struct Output {
@@ -44,6 +47,22 @@ impl Output {
         self.line(text)
     }
 
+    /// What is to be said of one of many.
+    pub(super) fn told(&mut self, subject: &str, what: &str) -> io::Result<()> {
+        match self.is_json {
+            true => self.json(&json!({ "subject": subject, "told": what })),
+            false => self.line(format_args!("{subject}: {what}")),
+        }
+    }
+
+    /// What is to be said besides.
+    pub(super) fn note(&mut self, text: &str) -> io::Result<()> {
+        match self.is_json {
+            true => self.json(&json!({ "note": text })),
+            false => self.line(text),
+        }
+    }
+
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
@@ -76,6 +95,19 @@ impl Output {
             .iter()
             .try_for_each(|line| self.line(columns(line, &widths)))
     }
+}
+
+/// How often a bar is drawn while nothing happens.
+const TICK: Duration = Duration::from_millis(200);
+
+/// A bar over so many of something, drawn on a terminal only.
+pub(super) fn bar(total: u64, what: &str) -> ProgressBar {
+    let style = format!("{{spinner}} {{pos}} of {{len}} {what}, {{per_sec}}, {{elapsed}} {{msg}}");
+    let style = ProgressStyle::with_template(&style);
+    let bar = ProgressBar::new(total);
+    let bar = bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.enable_steady_tick(TICK);
+    bar
 }
 
 /// Cells side by side, each at least as wide as its column.

@@ -24,7 +24,10 @@ use super::{
 use crate::{
     Amqp, Error,
     slots::Census,
-    store::inspect::{self, Kind, Wanted},
+    store::{
+        inspect::{self, Kind, Wanted},
+        registry::{Known, Registry},
+    },
 };
 use broker::{connected, watch};
 use run::{Counts, Run};
@@ -141,6 +144,10 @@ impl Publish {
             Some(_) => Some(Census::glance(database).await?),
             None => None,
         };
+        let known = match sink {
+            Some(_) => Registry::new(database).look_if_allowed().await?,
+            None => Known::default(),
+        };
         let mut found = BTreeSet::new();
         let is_declared = !configuration.components.is_empty();
         let stop = run.stop.asked.clone();
@@ -149,11 +156,16 @@ impl Publish {
                 .as_ref()
                 .and_then(|census| census.group_of(&aim.component.rows()));
             let group = group.unwrap_or_default();
+            let own = aim.routes.names(aim.routes.whole());
+            let rows = aim.component.rows();
+            let registered = known.routes_of(&rows).filter(|route| !own.contains(route));
+            let mut others = group.strange(&own);
+            others.extend(registered.map(str::to_owned));
             let sending = Sending {
                 aim,
                 sink,
                 labels: &self.labels,
-                others: group.strange(&aim.routes.names(aim.routes.whole())),
+                others,
                 marks: self.mark || is_declared || !group.routes().is_empty(),
                 patience: configuration.settings.confirm_timeout,
             };

@@ -17,7 +17,10 @@ use crate::{
     routes::Rendering,
     row::Row,
     sinks::Message,
-    store::inspect::{Glance, ids},
+    store::{
+        deliveries::retrying,
+        inspect::{Glance, ids},
+    },
 };
 
 /// Show a row and the messages it renders to. Nothing is sent.
@@ -151,7 +154,9 @@ const SKIPPED: &str = "not published, its condition does not hold";
 /// A published row owes nothing, and does not say what it did owe.
 fn is_owed(raw: &RawDocument, row: &Row, rendering: &Rendering) -> bool {
     let owed = row.outstanding.as_ref();
-    !Glance::of(raw).is_published && owed.is_none_or(|owed| owed.contains(&rendering.name))
+    let later = retrying(&rendering.name);
+    let owes = |owed: &Vec<String>| owed.contains(&rendering.name) || owed.contains(&later);
+    !Glance::of(raw).is_published && owed.is_none_or(owes)
 }
 
 fn stored(raw: &RawDocument) -> Value {

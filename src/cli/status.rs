@@ -10,6 +10,10 @@ use super::{
     failure::Outcome,
     options::Options,
     output::{Output, span},
+    sinks::{
+        facts::{self, Sink},
+        list::pins,
+    },
     target::{Aim, Target},
 };
 use crate::{
@@ -17,7 +21,7 @@ use crate::{
     lane::LANES,
     sinks::amqp::Survey,
     slots::{Census, Group},
-    store::inspect::Backlog,
+    store::{inspect::Backlog, registry::Registry},
 };
 
 /// How many components are counted at a time.
@@ -65,11 +69,17 @@ impl Status {
         let settings = &configuration.settings;
         let database = configuration.database().await?;
         let aims = self.target.aims(&configuration, &database).await?;
-        let (backlogs, census, sinks) = tokio::try_join!(
+        let (backlogs, census, nodes) = tokio::try_join!(
             backlogs(&aims),
             Census::take(&database, settings.beat),
-            sinks(settings)
+            nodes(settings)
         )?;
+        let known = Registry::new(&database).look_if_allowed().await?;
+        let sinks = match known.sinks.is_empty() {
+            // The broker alone is told of by its nodes.
+            true => Vec::new(),
+            false => facts::sinks(&database, &aims, &census, &known).await?,
+        };
         let states: Vec<State<'_>> = aims
             .iter()
             .zip(backlogs)
@@ -77,8 +87,8 @@ impl Status {
             .collect();
         let mut output = Output::new(options.json);
         match output.is_json {
-            true => documents(&mut output, &states, &sinks)?,
-            false => tables(&mut output, &states, &sinks)?,
+            true => documents(&mut output, &states, &sinks, &nodes)?,
+            false => tables(&mut output, &states, &sinks, &nodes)?,
         }
         Ok(output.flush()?)
     }
@@ -90,7 +100,7 @@ async fn backlogs(aims: &[Aim]) -> Result<Vec<Backlog>, Error> {
 }
 
 /// Each node of the broker, and how it is.
-async fn sinks(settings: &Settings) -> Result<Vec<(String, String)>, Error> {
+async fn nodes(settings: &Settings) -> Result<Vec<(String, String)>, Error> {
     if settings.amqp.is_empty() {
         return Ok(Vec::new());
     }
@@ -221,12 +231,16 @@ fn age(millis: i64) -> String {
 fn documents(
     output: &mut Output,
     states: &[State<'_>],
-    sinks: &[(String, String)],
+    sinks: &[Sink],
+    nodes: &[(String, String)],
 ) -> std::io::Result<()> {
     for state in states {
         output.json(&state.json())?;
     }
-    for (address, state) in sinks {
+    for sink in sinks {
+        output.json(&sink.json())?;
+    }
+    for (address, state) in nodes {
         output.json(&json!({ "sink": address, "state": state }))?;
     }
     Ok(())
@@ -235,7 +249,8 @@ fn documents(
 fn tables(
     output: &mut Output,
     states: &[State<'_>],
-    sinks: &[(String, String)],
+    sinks: &[Sink],
+    nodes: &[(String, String)],
 ) -> std::io::Result<()> {
     let header = [
         "COMPONENT",
@@ -255,14 +270,45 @@ fn tables(
             shares,
         )?;
     }
+    if !sinks.is_empty() {
+        output.line("")?;
+        output.table(&SINKS, sinks.iter().map(sink))?;
+    }
     output.line("")?;
-    if sinks.is_empty() {
+    if nodes.is_empty() {
         output.line("broker: not asked, neither --amqp nor TOA_OUTBOX_AMQP says where it is")?;
     }
-    for (address, state) in sinks {
+    for (address, state) in nodes {
         output.line(format_args!("broker {address}: {state}"))?;
     }
     Ok(())
+}
+
+const SINKS: [&str; 7] = [
+    "SINK",
+    "COLLECTION",
+    "STATE",
+    "OWED",
+    "PINS",
+    "RETRYING",
+    "DEAD",
+];
+
+fn sink(sink: &Sink) -> Vec<String> {
+    let state = match (&sink.pause, sink.is_served()) {
+        (Some(_), _) => "paused",
+        (None, true) => "served",
+        (None, false) => "by nobody",
+    };
+    vec![
+        sink.name.clone(),
+        sink.collection.clone(),
+        state.into(),
+        sink.rows(),
+        pins(sink),
+        sink.count.retrying.to_string(),
+        (sink.count.dead + sink.count.abandoned).to_string(),
+    ]
 }
 
 /// What a member of a group, or nobody, has of all the components that the group pumps.

@@ -166,6 +166,7 @@ impl Builder {
     ///
     /// [`Error::Component`] and [`Error::Setting`] for what cannot be used, names and patterns of sinks included,
     /// [`Error::Unfit`] for an [ordered](SinkOptions::ordered) sink on a standalone server,
+    /// [`Error::Unfit`] where there are sinks and what they fail to take could not be kept, for want of a collection or of rights,
     /// [`Error::Store`] if MongoDB cannot be reached or refuses.
     pub async fn open(mut self) -> Result<Outbox> {
         self.settings.check("builder")?;
@@ -306,9 +307,10 @@ impl Builder {
         if self.settings.ensure {
             let is_shared = self.sinks.len() > usize::from(routes.to(AMQP).is_empty());
             store.ensure(self.settings.retention, is_shared).await?;
-            if !self.sinks.is_empty() {
-                Deliveries::new(&store).ensure().await?;
-            }
+        }
+        if !self.sinks.is_empty() {
+            let deliveries = Deliveries::new(&store);
+            deliveries.ready(self.settings.ensure).await?;
         }
         let enrolled = self.sinks.iter().map(|own| Enrolled {
             name: own.name.clone(),

@@ -215,6 +215,9 @@ impl Line {
 
     /// Has rows owe what is served here, whether it is or not; where the broker alone is served, that goes without saying.
     pub(super) async fn register(&self, registry: &Registry) -> Result<()> {
+        if !self.has_own_sinks() {
+            return Ok(());
+        }
         let branches = self.branches.iter().map(|branch| {
             let sink = branch.sink();
             (sink.name(), sink.kind(), sink.mode(), branch.names())
@@ -225,9 +228,6 @@ impl Line {
             (strand.sink.name(), Some(kind), mode, strand.names())
         });
         let sinks: Vec<_> = branches.chain(strands).collect();
-        if sinks.iter().all(|(_, kind, ..)| kind.is_none()) {
-            return Ok(());
-        }
         for (name, kind, mode, routes) in sinks {
             let (rows, kind) = (self.store.collection(), kind.unwrap_or(Kind::Sink));
             registry.register(rows, name, kind, mode, &routes).await?;
@@ -238,7 +238,8 @@ impl Line {
     /// Takes a route of a sink that nobody serves off every row that owes it.
     pub(super) async fn release(&self, sink: &str, route: &str, is_abandoned: bool) -> Result<()> {
         let deliveries = Deliveries::new(&self.store);
-        let rows = deliveries.release(sink, route, is_abandoned).await?;
+        let released = deliveries.release(sink, route, is_abandoned, |_| {});
+        let rows = released.await?;
         if rows > 0 {
             let collection = self.store.name();
             tracing::warn!(
@@ -264,6 +265,12 @@ impl Line {
         let registered = self.registered.borrow();
         let live = self.owed.live.borrow();
         live.iter().any(|route| !registered.contains(route))
+    }
+
+    /// Whether it has any but the broker.
+    pub(super) fn has_own_sinks(&self) -> bool {
+        let is_own = |branch: &Branch| branch.sink().kind().is_some();
+        !self.strands.is_empty() || self.branches.iter().any(is_own)
     }
 
     pub(super) fn serves(&self, sink: &str) -> bool {

@@ -20,8 +20,11 @@ use crate::{
 /// The least time from one look to the next: replicas by the hundred look too.
 pub(super) const LEAST: Duration = Duration::from_secs(1);
 
+/// How often it is said that a route is served, where the grace is not another than usual.
+pub(crate) const RENEWAL: Duration = Duration::from_secs(5 * 60);
+
 /// After how many looks of one everybody has looked again.
-const LOOKS: u32 = 3;
+pub(crate) const LOOKS: u32 = 3;
 
 pub(super) struct Registrar {
     pub(super) registry: Registry,

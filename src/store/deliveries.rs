@@ -14,7 +14,13 @@
 //! **Claims.** Whoever tries again sets `next` to the end of its lease, and its name: a worker that dies has its claim lapse, and
 //! one that comes too late can still say that the message was taken, and no longer that it failed.
 
+mod count;
+#[cfg(feature = "sidecar")]
+pub(crate) mod inspect;
+mod ready;
 mod release;
+#[cfg(feature = "sidecar")]
+mod replay;
 
 use std::{future::IntoFuture, time::Duration};
 
@@ -27,6 +33,10 @@ use mongodb::{
 
 use super::{Store, codec};
 use crate::{error::Result, row::RowId, sinks::Next};
+
+pub(crate) use count::Count;
+#[cfg(feature = "sidecar")]
+pub(crate) use ready::Missing;
 
 /// What a service with sinks does there, in the words of MongoDB's privileges.
 pub(crate) const ACTIONS: &[&str] = &["find", "insert", "update", "remove"];
@@ -131,6 +141,11 @@ impl Deliveries {
     /// `<database>.<collection>`, as errors and logs name it.
     pub(crate) fn name(&self) -> String {
         self.all.namespace().to_string()
+    }
+
+    /// The collection's name in its database.
+    pub(crate) fn collection(&self) -> &str {
+        self.all.name()
     }
 
     /// Creates the collection with its indexes where they are missing.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bson::{Document, doc};
 use mongodb::{Database, IndexModel, error::Error as DriverError, options::IndexOptions};
 
-use super::Store;
+use super::{Store, deliveries::Deliveries};
 use crate::{
     error::{NAMESPACE_NOT_FOUND, Result, UNAUTHORIZED, code},
     lane::LANES,
@@ -38,6 +38,13 @@ pub async fn init(database: &Database, collection: &str, retention: Duration) ->
 }
 
 impl Store {
+    /// Makes what sinks of a service's own need besides; for an administrator.
+    pub(crate) async fn init_for_sinks(&self) -> Result<()> {
+        let made = self.rows.create_indexes([owed_index()]).await;
+        made.map_err(|error| self.failed("creating the index of several sinks", error))?;
+        Deliveries::new(self).ensure().await
+    }
+
     /// Creates the collection and its indexes where they are missing and applies a changed retention.
     /// Losing a race to another process is no error; not being allowed to is reported, with what an
     /// administrator has to run, and is no error either.

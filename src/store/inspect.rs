@@ -22,7 +22,7 @@ use crate::error::Result;
 pub(crate) use backlog::Backlog;
 pub(crate) use faults::MOST_COUNTED;
 use ids::id;
-pub(crate) use ids::{ids, is};
+pub(crate) use ids::{ids, is, shown};
 
 /// Which rows, and in what order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,6 +5,9 @@
 //! [another file](super::cursors).) Everybody who marks rows reads all of it, so a
 //! change takes effect when every live replica has looked again.
 
+#[cfg(feature = "sidecar")]
+mod operate;
+
 use std::{collections::BTreeMap, future::IntoFuture, time::Duration};
 
 use bson::{Bson, DateTime, Document, doc};
@@ -38,6 +41,8 @@ pub(crate) struct Registered {
     pub(crate) collection: String,
     pub(crate) sink: String,
     pub(crate) kind: Kind,
+    /// How it is fed, as `lanes`.
+    pub(crate) mode: String,
     pub(crate) routes: Vec<Served>,
     /// Routes that are owed no more, and whose rows are not released yet.
     pub(crate) leaving: Vec<Served>,
@@ -82,6 +87,14 @@ impl Known {
         of_it
             .flat_map(|sink| &sink.routes)
             .map(|served| served.route.as_str())
+    }
+}
+
+impl Registered {
+    /// The names of its routes, those too that are leaving.
+    pub(crate) fn names(&self) -> Vec<&str> {
+        let all = self.routes.iter().chain(&self.leaving);
+        all.map(|served| served.route.as_str()).collect()
     }
 }
 
@@ -194,23 +207,27 @@ impl Registry {
         let named = doc! { "$in": ["$$this.route", { "$literal": routes.to_vec() }] };
         let is_served = doc! { "$gte": ["$$this.at", { "$subtract": ["$$NOW", millis] }] };
         let stays = doc! { "$or": [{ "$not": [named] }, is_served] };
-        self.leave(sink, &stays).await
+        self.leave(sink, &stays, doc! {}).await
     }
 
-    /// As [`dismiss`](Self::dismiss), of all its routes.
+    /// As [`dismiss`](Self::dismiss), of all its routes, and of a consumer too without a copy of what it is owed: whoever asks for
+    /// it wants nothing of that any more.
     pub(crate) async fn dismiss_all(&self, sink: &Registered) -> Result<()> {
-        self.leave(sink, &doc! { "$literal": false }).await
+        let set = doc! { "kind": word(Kind::Sink) };
+        self.leave(sink, &doc! { "$literal": false }, set).await
     }
 
-    async fn leave(&self, sink: &Registered, stays: &Document) -> Result<()> {
+    async fn leave(&self, sink: &Registered, stays: &Document, more: Document) -> Result<()> {
         let left = doc! { "$filter": { "input": "$routes", "cond": { "$not": [stays] } } };
         let left =
             doc! { "$map": { "input": left, "in": { "route": "$$this.route", "at": "$$NOW" } } };
         let leaving = doc! { "$concatArrays": [{ "$ifNull": ["$leaving", []] }, left] };
-        let update = vec![doc! { "$set": {
+        let mut set = doc! {
             "leaving": leaving,
             "routes": { "$filter": { "input": "$routes", "cond": stays } },
-        } }];
+        };
+        set.extend(more);
+        let update = vec![doc! { "$set": set }];
         let updated = self
             .sinks
             .update_one(id(&sink.collection, &sink.sink), update)
@@ -302,7 +319,7 @@ fn other_mode(collection: &str, sink: &str, mode: Mode) -> Error {
 }
 
 /// How a kind of sink is spelled.
-fn word(kind: Kind) -> &'static str {
+pub(crate) fn word(kind: Kind) -> &'static str {
     match kind {
         Kind::Sink => "sink",
         Kind::Consumer => "consumer",
@@ -331,6 +348,7 @@ fn registered(document: &Document) -> Option<Registered> {
         collection: id.get_str("collection").ok()?.to_owned(),
         sink: id.get_str("sink").ok()?.to_owned(),
         kind,
+        mode: document.get_str("mode").unwrap_or_default().to_owned(),
         routes: served(document, "routes", now),
         leaving: served(document, "leaving", now),
         since: document.get_datetime("since").copied().ok()?,

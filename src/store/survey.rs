@@ -6,7 +6,11 @@ use bson::Document;
 use futures::TryStreamExt;
 use mongodb::IndexModel;
 
-use super::{Store, ensure};
+use super::{
+    Store,
+    deliveries::{Deliveries, Missing},
+    ensure,
+};
 use crate::error::{NAMESPACE_NOT_FOUND, Result, code};
 
 /// One thing that is not as it should be.
@@ -31,6 +35,12 @@ pub(crate) enum Lack {
     Validator,
     /// There is another.
     ValidatorDiffers,
+    /// The index by which several sinks read what each is owed.
+    Owed,
+    /// The collection of failed deliveries.
+    Deliveries,
+    /// So many of its indexes.
+    DeliveriesIndexes(usize),
 }
 
 impl fmt::Display for Lack {
@@ -62,6 +72,15 @@ impl fmt::Display for Lack {
                 f.write_str("there is no validator, so a row that nobody can read is not refused")
             }
             Self::ValidatorDiffers => f.write_str("the validator is not the one of this version"),
+            Self::Owed => f.write_str(
+                "the index { outstanding: 1, lane: 1, pending: 1 } is missing, so each sink reads what others are owed",
+            ),
+            Self::Deliveries => {
+                f.write_str("the collection of failed deliveries is missing, so no service with sinks starts")
+            }
+            Self::DeliveriesIndexes(count) => {
+                write!(f, "{count} indexes of the collection of failed deliveries are missing")
+            }
         }
     }
 }
@@ -92,6 +111,13 @@ impl Lack {
             Self::RetentionUnwanted => "drop the TTL index { publishedAt: 1 }".into(),
             Self::Validator => "install the validator".into(),
             Self::ValidatorDiffers => "replace the validator".into(),
+            Self::Owed => "create the index { outstanding: 1, lane: 1, pending: 1 }".into(),
+            Self::Deliveries => {
+                "create the collection of failed deliveries with its indexes".into()
+            }
+            Self::DeliveriesIndexes(count) => {
+                format!("create {count} indexes of the collection of failed deliveries")
+            }
         }
     }
 
@@ -102,13 +128,19 @@ impl Lack {
             Self::DueDiffers => format!(
                 "run db.{collection}.dropIndex({{ lane: 1, partial: 1, pending: 1 }}), then: {init}"
             ),
+            Self::Owed | Self::Deliveries | Self::DeliveriesIndexes(_) => {
+                format!("run: toa-outbox init --sinks {collection}")
+            }
             _ => format!("run: {init}"),
         }
     }
 
     /// Whether pumps do not work as they should without it.
     pub(crate) fn is_grave(&self) -> bool {
-        matches!(self, Self::Due | Self::DueDiffers)
+        matches!(
+            self,
+            Self::Due | Self::DueDiffers | Self::Deliveries | Self::DeliveriesIndexes(_)
+        )
     }
 }
 
@@ -130,6 +162,32 @@ impl Store {
             return Ok(vec![Lack::Collection]);
         };
         Ok(differences(&indexes, validator.as_ref(), retention))
+    }
+
+    /// What is missing of what sinks of a service's own need.
+    pub(crate) async fn lacks_for_sinks(&self) -> Result<Vec<Lack>> {
+        let asked = async {
+            match self.rows.list_indexes().await {
+                Ok(indexes) => indexes.try_collect::<Vec<_>>().await,
+                Err(error) if code(&error) == Some(NAMESPACE_NOT_FOUND) => Ok(Vec::new()),
+                Err(error) => Err(error),
+            }
+        };
+        let indexes = asked
+            .await
+            .map_err(|error| self.failed("looking at indexes", error))?;
+        let keys = ensure::owed_keys();
+        let has_owed = indexes.iter().any(|index| same_keys(&index.keys, &keys));
+        let mut lacks = Vec::new();
+        if !has_owed {
+            lacks.push(Lack::Owed);
+        }
+        lacks.extend(match Deliveries::new(self).missing().await? {
+            None => None,
+            Some(Missing::Collection) => Some(Lack::Deliveries),
+            Some(Missing::Indexes(missing)) => Some(Lack::DeliveriesIndexes(missing.len())),
+        });
+        Ok(lacks)
     }
 
     async fn validator(&self) -> mongodb::error::Result<Option<Document>> {

@@ -22,6 +22,9 @@ async fn every_command_has_an_example_and_the_exit_codes_are_told() {
         "show",
         "publish",
         "tail",
+        "sinks",
+        "dead",
+        "deliveries",
         "completions",
     ] {
         assert!(
@@ -63,6 +66,11 @@ async fn wrong_arguments_are_named() {
         (&["publish", "--where", "{}"], "--yes"),
         (&["publish", "x", "--where", "{}"], "cannot be used with"),
         (&["status"], "TOA_OUTBOX_MONGODB"),
+        (&["dead", "replay"], "--all"),
+        (&["dead", "discard"], "--all"),
+        (&["dead", "list", "--since", "yesterday"], "such as 2h"),
+        (&["sinks", "resume", "till"], "--circuit"),
+        (&["sinks", "pause", "amqp"], "TOA_OUTBOX_MONGODB"),
     ] {
         let ran = toa_outbox(args).await.ends_with(2);
         assert!(ran.err.contains(text), "{args:?}: {ran:?}");

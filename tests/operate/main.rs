@@ -5,11 +5,14 @@ mod support;
 
 mod beside;
 mod check;
+mod dead;
 mod help;
 mod init;
 mod look;
 mod publish;
 mod scan;
+mod sinks;
 mod stage;
 mod tail;
+mod till;
 mod unread;

@@ -8,6 +8,7 @@ use super::{Findings, rows};
 use crate::{
     cli::{options::Configuration, target::Aim},
     slots::{COLLECTION, Census, Group, unbind},
+    store::registry::Known,
 };
 
 /// Who is there, if that can be read.
@@ -31,7 +32,7 @@ pub(super) async fn look(
     configuration: &Configuration,
     database: &Database,
     aims: &[Aim],
-    census: Option<&Census>,
+    (census, known): (Option<&Census>, &Known),
     findings: &mut Findings,
 ) {
     let mut told = BTreeSet::new();
@@ -39,7 +40,7 @@ pub(super) async fn look(
         let collection = aim.component.rows();
         let group = census.and_then(|census| census.group_of(&collection));
         let retention = configuration.settings.retention;
-        rows::look(aim, retention, group.as_ref(), findings).await;
+        rows::look(aim, retention, (group.as_ref(), known), findings).await;
         if let Some(census) = census {
             let pumped_by = census.pumped_by(&collection).unwrap_or_default();
             bound(configuration, database, &collection, pumped_by, findings);

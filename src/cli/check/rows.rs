@@ -7,7 +7,7 @@ use crate::{
     Error,
     cli::target::Aim,
     slots::Group,
-    store::{inspect::MOST_COUNTED, survey::Lack},
+    store::{deliveries::retrying, inspect::MOST_COUNTED, registry::Known, survey::Lack},
 };
 
 /// For how long a row may wait before that is worth a word.
@@ -16,7 +16,7 @@ const LONG: Duration = Duration::from_secs(60);
 pub(super) async fn look(
     aim: &Aim,
     retention: Duration,
-    group: Option<&Group>,
+    (group, known): (Option<&Group>, &Known),
     findings: &mut Findings,
 ) {
     let name = aim.store.name();
@@ -29,7 +29,7 @@ pub(super) async fn look(
             overdue(aim, findings).await?;
             unreadable(aim, findings).await?;
             altered(aim, findings).await?;
-            strangers(aim, group, findings).await?;
+            strangers(aim, group, known, findings).await?;
         }
         Ok::<_, Error>(())
     };
@@ -116,9 +116,18 @@ async fn altered(aim: &Aim, findings: &mut Findings) -> Result<(), Error> {
     Ok(())
 }
 
-async fn strangers(aim: &Aim, group: Option<&Group>, findings: &mut Findings) -> Result<(), Error> {
+async fn strangers(
+    aim: &Aim,
+    group: Option<&Group>,
+    registered: &Known,
+    findings: &mut Findings,
+) -> Result<(), Error> {
+    let rows = aim.component.rows();
     let mut known = aim.routes.names(aim.routes.whole());
     known.extend(group.iter().flat_map(|group| group.routes()));
+    known.extend(registered.owed_by(&rows));
+    let later: Vec<String> = known.iter().map(|route| retrying(route)).collect();
+    known.extend(later.iter().map(String::as_str));
     let name = aim.store.name();
     match aim.store.strangers(&known).await? {
         Some(strangers) => {

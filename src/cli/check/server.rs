@@ -7,6 +7,8 @@ use crate::{
     cli::{options::Configuration, target::Aim},
     slots::{self, Census},
     store::{
+        deliveries::{self, Deliveries},
+        registry::{self, Known},
         rights::{NAMELESS, Right, Rights},
         server::Server,
     },
@@ -62,6 +64,8 @@ pub(super) struct Wants<'a> {
     pub(super) configuration: &'a Configuration,
     pub(super) aims: &'a [Aim],
     pub(super) census: Option<&'a Census>,
+    /// What sinks are registered.
+    pub(super) known: &'a Known,
 }
 
 /// What a replica cannot do without, and what it can, with less.
@@ -112,7 +116,22 @@ impl Wants<'_> {
             needed.extend(Right::to_publish(&aim.component.rows()));
         }
         needed.extend(Right::all(slots::COLLECTION, slots::ACTIONS));
+        needed.extend(self.to_sinks());
         needed
+    }
+
+    /// What a service takes that has one of the sinks that are registered.
+    fn to_sinks(&self) -> Vec<Right> {
+        let mut rights = Vec::new();
+        for aim in self.aims {
+            let rows = aim.component.rows();
+            if self.known.sinks.iter().any(|sink| sink.collection == rows) {
+                let deliveries = Deliveries::new(&aim.store);
+                rights.extend(Right::all(deliveries.collection(), deliveries::ACTIONS));
+                rights.extend(Right::all(registry::COLLECTION, registry::ACTIONS));
+            }
+        }
+        rights
     }
 
     /// Whether a sidecar reads a change stream of the database: not if all is left to the pump, nor if services pump all

@@ -18,8 +18,15 @@ const BATCH: i64 = 1000;
 
 impl Deliveries {
     /// Releases the rows that owe `route` and say so, in batches, and forgets what was to be tried again; what is dead stays.
-    /// Where it is *abandoned* instead, a copy of each row is kept first, to be replayed. How many rows those were.
-    pub(crate) async fn release(&self, sink: &str, route: &str, is_abandoned: bool) -> Result<u64> {
+    /// Where it is *abandoned* instead, a copy of each row is kept first, to be replayed. How many rows those were; `tell` is told of
+    /// each batch.
+    pub(crate) async fn release(
+        &self,
+        sink: &str,
+        route: &str,
+        is_abandoned: bool,
+        tell: impl Fn(u64),
+    ) -> Result<u64> {
         let later = retrying(route);
         let marking = Marking {
             done: &[route, &later],
@@ -34,7 +41,9 @@ impl Deliveries {
             if is_abandoned {
                 self.abandon(&rows, sink, route).await?;
             }
-            released += self.rows.mark(&rows, &marking).await?;
+            let some = self.rows.mark(&rows, &marking).await?;
+            released += some;
+            tell(some);
         }
         if !is_abandoned {
             let tried = doc! { "sink": sink, "state": "retrying", "_id.route": route };

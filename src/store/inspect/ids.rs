@@ -1,19 +1,21 @@
 //! An `_id` as an operator reads and types it.
 
-use bson::{Bson, RawDocument};
+use bson::{Bson, RawBsonRef, RawDocument};
 
 /// The `_id` as an operator can type it; see [`ids`].
 pub(super) fn id(raw: &RawDocument) -> String {
     let id = raw.get("_id").ok().flatten();
-    let id = id
-        .and_then(|id| Bson::try_from(id).ok())
-        .unwrap_or(Bson::Null);
-    match id {
+    shown(id.unwrap_or(RawBsonRef::Null))
+}
+
+/// The same of an id that stands elsewhere.
+pub(crate) fn shown(id: RawBsonRef<'_>) -> String {
+    match Bson::try_from(id).unwrap_or(Bson::Null) {
         Bson::String(text) => text,
         Bson::ObjectId(id) => id.to_hex(),
-        Bson::Binary(ref binary) => match binary.to_uuid() {
+        Bson::Binary(binary) => match binary.to_uuid() {
             Ok(uuid) => uuid.to_string(),
-            Err(_) => id.into_relaxed_extjson().to_string(),
+            Err(_) => Bson::Binary(binary).into_relaxed_extjson().to_string(),
         },
         Bson::Int32(number) => number.to_string(),
         Bson::Int64(number) => number.to_string(),

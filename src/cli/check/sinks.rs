@@ -1,0 +1,106 @@
+//! Sinks of services: whether somebody serves each, which are paused, and what they did not take.
+
+use std::collections::BTreeSet;
+
+use mongodb::Database;
+
+use super::Findings;
+use crate::{
+    Error,
+    cli::{
+        sinks::facts::{self, Sink},
+        target::Aim,
+    },
+    slots::Census,
+    store::{
+        registry::{Known, Registry},
+        survey::Lack,
+    },
+};
+
+/// What is registered, if that can be read.
+pub(super) async fn known(database: &Database, findings: &mut Findings) -> Known {
+    let registry = Registry::new(database);
+    match registry.look().await {
+        Ok(known) => known,
+        Err(error) => {
+            let remedy = "grant find on it; without, rows are owed to those sinks alone that a live replica has";
+            findings.warn(&registry.name(), error.to_string(), remedy);
+            Known::default()
+        }
+    }
+}
+
+pub(super) async fn look(
+    database: &Database,
+    aims: &[Aim],
+    (census, known): (&Census, &Known),
+    findings: &mut Findings,
+) {
+    let looked = async {
+        let mut told = BTreeSet::new();
+        for sink in facts::sinks(database, aims, census, known).await? {
+            one(&sink, told.insert(sink.name.clone()), findings);
+        }
+        for aim in aims {
+            lacking(aim, known, findings).await?;
+        }
+        Ok::<_, Error>(())
+    };
+    if let Err(error) = looked.await {
+        let remedy = "if it is a missing privilege, grant it; otherwise try again";
+        findings.wrong("sinks", error.to_string(), remedy);
+    }
+}
+
+/// A pause is that of a name, and said with the first collection.
+fn one(sink: &Sink, is_first: bool, findings: &mut Findings) {
+    let (name, count) = (&sink.name, sink.count);
+    let subject = format!("sink {name} of {}", sink.collection);
+    if !sink.is_served() {
+        findings.warn(
+            &subject,
+            format!("nobody serves it, and {} rows are kept for it", sink.rows()),
+            format!("start a service that has it, or, if it is gone for good: toa-outbox sinks remove {name}"),
+        );
+    }
+    if let Some(pause) = sink.pause.as_ref().filter(|_| is_first) {
+        findings.warn(
+            &format!("sink {name}"),
+            format!("it is paused: {}", pause.reason),
+            format!(
+                "when that is over: toa-outbox sinks resume {name} --circuit {}",
+                pause.circuit
+            ),
+        );
+    }
+    let dead = count.dead + count.abandoned;
+    if dead > 0 {
+        findings.warn(
+            &subject,
+            format!("{dead} deliveries are dead"),
+            format!(
+                "see why with `toa-outbox dead list --sink {name}`, then replay or discard them"
+            ),
+        );
+    }
+}
+
+async fn lacking(aim: &Aim, known: &Known, findings: &mut Findings) -> Result<(), Error> {
+    let rows = aim.component.rows();
+    let registered = known.sinks.iter().filter(|sink| sink.collection == rows);
+    let count = registered.count();
+    if count == 0 {
+        return Ok(());
+    }
+    // One alone reads all there is, and is not given the index of several.
+    let lacks = aim.store.lacks_for_sinks().await?.into_iter();
+    for lack in lacks.filter(|lack| count > 1 || *lack != Lack::Owed) {
+        let (name, remedy) = (aim.store.name(), lack.remedy(&rows));
+        match lack.is_grave() {
+            true => findings.wrong(&name, lack.to_string(), remedy),
+            false => findings.warn(&name, lack.to_string(), remedy),
+        }
+    }
+    Ok(())
+}
