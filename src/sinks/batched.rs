@@ -86,6 +86,7 @@ pub(crate) struct Batched {
 struct Shared {
     name: Arc<str>,
     cap: Cap,
+    /// What it takes, besides a pause that it has not seen yet.
     open: watch::Sender<Open>,
     halt: Halt,
     /// How often what was under way was cut.
@@ -98,10 +99,10 @@ struct Shared {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Open {
     /// It rests, or is paused.
-    ToNothing,
+    Nothing,
     /// There is no room for a backlog.
-    ToNew,
-    ToAll,
+    New,
+    All,
 }
 
 struct Queued {
@@ -122,7 +123,7 @@ impl Batched {
         let shared = Arc::new(Shared {
             name: name.into(),
             cap: Cap::new(settings.inflight),
-            open: watch::Sender::new(Open::ToAll),
+            open: watch::Sender::new(Open::All),
             halt: Halt::new(),
             cuts: watch::Sender::new(0),
             terms,
@@ -157,12 +158,12 @@ impl Batched {
     }
 
     pub(crate) fn is_up(&self) -> bool {
-        *self.shared.open.borrow() != Open::ToNothing && self.shared.halt.runs()
+        *self.shared.open.borrow() != Open::Nothing && self.shared.halt.runs()
     }
 
     /// Whether it takes messages that are not new, too.
     pub(super) fn takes_backlog(&self) -> bool {
-        *self.shared.open.borrow() == Open::ToAll && self.shared.halt.runs()
+        *self.shared.open.borrow() == Open::All && self.shared.halt.runs()
     }
 
     /// What it is given, and what becomes of what it does not take.
@@ -197,7 +198,7 @@ impl Batched {
 
     pub(crate) async fn up(&self) {
         // The sender lives as long as this handle.
-        let is_up = |open: &Open| *open != Open::ToNothing;
+        let is_up = |open: &Open| *open != Open::Nothing;
         let _ = self.open().wait_for(is_up).await;
     }
 
@@ -220,7 +221,7 @@ impl Batched {
     /// The loop ends when there is no handle any more; while there is one, by a defect: a sink that panics when its delivery
     /// is dropped. From then on it takes nothing.
     fn gone(&self) -> Answer {
-        if self.shared.opens(Open::ToNothing) {
+        if self.shared.opens(Open::Nothing) {
             tracing::error!(
                 sink = self.name(),
                 "a sink died, what it is owed stays in the outbox; restart this process"
@@ -288,6 +289,9 @@ impl Feeding {
     /// Delivers a batch, in parts where it fails.
     async fn once(&mut self, queued: impl Iterator<Item = Queued>) {
         let mut batch = Batch::of(*self.shared.cuts.borrow());
+        let mut queued: Vec<Queued> = queued.collect();
+        // Not one by one, where new and old come by turns. Those of a row stay as they are.
+        queued.sort_by_key(|queued| self.pacing.is_behind(&queued.message));
         for queued in queued {
             match queued.cuts == batch.cuts && queued.message.term.holds() {
                 true => batch.add(queued),
@@ -313,7 +317,7 @@ impl Feeding {
                 Ok(verdicts) => self.take(&mut batch, part, verdicts),
                 Err(Fault::Cut) => return,
                 Err(Fault::Unreachable(reason)) => {
-                    self.pacing.is_away();
+                    self.pacing.is_away(&batch.messages[part]);
                     return self.rest(&reason, None);
                 }
                 Err(Fault::Failed(_)) if part.len() > 1 => {
@@ -485,9 +489,9 @@ impl Feeding {
     fn tell(&self) {
         let is_up = self.until.is_none() && self.shared.halt.runs();
         let open = match (is_up, self.pacing.until()) {
-            (false, _) => Open::ToNothing,
-            (true, Some(_)) => Open::ToNew,
-            (true, None) => Open::ToAll,
+            (false, _) => Open::Nothing,
+            (true, Some(_)) => Open::New,
+            (true, None) => Open::All,
         };
         self.shared.opens(open);
     }

@@ -136,7 +136,7 @@ impl Returns {
             Self::Batched(open) => open,
         };
         while open.changed().await.is_ok() {
-            if *open.borrow_and_update() == Open::ToAll {
+            if *open.borrow_and_update() == Open::All {
                 return;
             }
         }

@@ -338,11 +338,29 @@ async fn a_backlog_waits_for_room_and_what_is_new_goes_past_it() {
     assert_eq!(stage.deliver(3).await, vec![Answer::Taken; 3]);
     assert_eq!(paces(&stage.swept(10..12).await), [Some(Pace::AtOnce); 2]);
     let mut open = stage.batched.open();
-    open.wait_for(|open| *open == Open::ToAll).await.unwrap();
+    open.wait_for(|open| *open == Open::All).await.unwrap();
     assert_eq!(began.elapsed(), Duration::from_secs(60));
     assert_eq!(stage.swept(10..12).await, vec![Answer::Taken; 2]);
     let given: Vec<usize> = stage.calls().iter().map(Vec::len).collect();
     assert_eq!(given, [5, 5, 3, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_new_goes_before_a_backlog_that_comes_with_it() {
+    let stage = Stage::with(
+        async |batch: Vec<usize>| accepted(&batch),
+        Some(Safety::default()),
+        usize::MAX,
+    );
+    let sent = (0..6).map(|number| {
+        let sent = Message {
+            is_live: number % 2 == 1,
+            ..message(number)
+        };
+        stage.batched.deliver(sent)
+    });
+    assert_eq!(join_all(sent).await, vec![Answer::Taken; 6]);
+    assert_eq!(stage.calls(), [vec![1, 3, 5], vec![0, 2, 4]]);
 }
 
 #[tokio::test(start_paused = true)]
