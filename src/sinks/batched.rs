@@ -90,6 +90,7 @@ struct Shared {
     /// Whose batch it is: one at a time.
     turn: Mutex<()>,
     cap: Cap,
+    /// What it takes, besides a pause that it has not seen yet.
     open: watch::Sender<Open>,
     halt: Halt,
     /// How often what was under way was cut.
@@ -340,6 +341,9 @@ impl Feeding {
     /// Delivers a batch, in parts where it fails.
     async fn once(&mut self, queued: impl Iterator<Item = Queued>) {
         let mut batch = Batch::of(*self.shared.cuts.borrow());
+        let mut queued: Vec<Queued> = queued.collect();
+        // Not one by one, where new and old come by turns. Those of a row stay as they are.
+        queued.sort_by_key(|queued| self.pacing.is_behind(&queued.message));
         for queued in queued {
             match queued.cuts == batch.cuts && queued.message.term.holds() {
                 true => batch.add(queued),
@@ -366,7 +370,7 @@ impl Feeding {
                 Ok(verdicts) => self.take(&mut batch, part, verdicts),
                 Err(Fault::Cut) => return,
                 Err(Fault::Unreachable(reason)) => {
-                    self.pacing.is_away();
+                    self.pacing.is_away(&batch.messages[part]);
                     return self.rest(&reason, None);
                 }
                 Err(Fault::Failed(_) | Fault::Rejected(_)) if part.len() > 1 => {

@@ -187,6 +187,13 @@ impl Window {
         }
     }
 
+    /// What was reserved last was not sent.
+    pub(super) fn return_last(&mut self) {
+        if let Some((_, bytes)) = self.sent.pop_back() {
+            self.bytes -= bytes;
+        }
+    }
+
     /// Drops what was sent before the window.
     fn forget(&mut self, now: Instant) {
         while let Some(&(sent, bytes)) = self.sent.front()

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::{Value, json};
 
 use crate::{
-    PATH, PATIENCE, SECRET, http,
+    PATH, PATIENCE, SECRET, flat, http,
     log::Log,
     mongodb, patient,
     support::{Hook, Pots, Reply, eventually, memory},
@@ -30,7 +30,9 @@ async fn owed_while(says: Reply) -> Vec<String> {
     // By which its lines are known.
     let name = crate::support::unique("hook");
     let sink = http(hook.url(PATH)).build().unwrap();
-    let builder = pots.builder().sink(&name, [pots.labels()], sink);
+    let builder = pots
+        .builder()
+        .sink_with(&name, [pots.labels()], sink, flat());
     let outbox = builder.open().await.unwrap();
     pots.make(&outbox, 0..3).await;
     asked(&hook, 1).await;
@@ -60,11 +62,6 @@ async fn what_is_not_taken_is_owed_until_it_is() {
         (Reply::body(404, WORD), "404"),
         (Reply::body(409, WORD), "409"),
         (Reply::body(413, WORD), "413"),
-        (Reply::body(410, WORD), "410"),
-        (
-            Reply::body(410, r#"{"disposition":"paused","circuit":"db-1"}"#),
-            "paused",
-        ),
         (
             Reply::body(200, r#"{"disposition":"retry","retry_after":1}"#),
             "sent again",
@@ -103,7 +100,9 @@ async fn what_is_taken_slowly_or_with_many_words_is_taken() {
         pots.settings.sink_timeout = PATIENCE;
         hook.answers(move |_| says.clone());
         let sink = patient(hook.url(PATH)).build().unwrap();
-        let builder = pots.builder().sink("hook", [pots.labels()], sink);
+        let builder = pots
+            .builder()
+            .sink_with("hook", [pots.labels()], sink, flat());
         let outbox = builder.open().await.unwrap();
         pots.make(&outbox, 0..3).await;
         pots.owed("nothing is owed", |owed| owed == 0).await;
@@ -124,7 +123,9 @@ async fn answers_without_end_cost_no_memory() {
     pots.settings.sink_timeout = PATIENCE;
     hook.answers(|_| Reply::Endless(200));
     let sink = patient(hook.url(PATH)).single().build().unwrap();
-    let builder = pots.builder().sink("hook", [pots.labels()], sink);
+    let builder = pots
+        .builder()
+        .sink_with("hook", [pots.labels()], sink, flat());
     let outbox = builder.open().await.unwrap();
     let before = memory(std::process::id());
     pots.make(&outbox, 0..100).await;
@@ -148,7 +149,9 @@ async fn a_redirect_takes_nothing_anywhere() {
         Reply::with(307, "location", if is_even { &*here } else { &*there })
     });
     let sink = http(hook.url(PATH)).build().unwrap();
-    let builder = pots.builder().sink("hook", [pots.labels()], sink);
+    let builder = pots
+        .builder()
+        .sink_with("hook", [pots.labels()], sink, flat());
     let outbox = builder.open().await.unwrap();
     pots.make(&outbox, 0..3).await;
     asked(&hook, 10).await;
@@ -179,7 +182,9 @@ async fn each_message_has_its_own_disposition() {
         Reply::body(500, json!({ "dispositions": dispositions }).to_string())
     });
     let sink = http(hook.url(PATH)).build().unwrap();
-    let builder = pots.builder().sink("hook", [pots.labels()], sink);
+    let builder = pots
+        .builder()
+        .sink_with("hook", [pots.labels()], sink, flat());
     let outbox = builder.open().await.unwrap();
     pots.make(&outbox, 0..30).await;
     pots.owed("a third is owed", |owed| owed == 10).await;

@@ -8,6 +8,7 @@ use toa_outbox::{Builder, JsonLines};
 use crate::{
     PATH, http, mongodb,
     support::{Asked, Conduct, Destination, Hook, Plain, Reply, conforms},
+    unlimited,
 };
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -46,7 +47,7 @@ impl Destination for Webhook {
 
     async fn added_to(&self, builder: Builder, name: &str, labels: &str) -> Builder {
         let sink = http(self.0.url(PATH)).build().unwrap();
-        builder.sink(name, [labels], sink)
+        builder.sink_with(name, [labels], sink, unlimited())
     }
 
     async fn behave(&self, conduct: Conduct) {
@@ -71,12 +72,12 @@ impl Destination for Webhook {
     }
 }
 
-fn entities(asked: &Asked) -> Vec<usize> {
+pub fn entities(asked: &Asked) -> Vec<usize> {
     let objects: Vec<Value> = serde_json::from_slice(&asked.body).unwrap();
     objects.iter().map(entity).collect()
 }
 
-fn entity(object: &Value) -> usize {
+pub fn entity(object: &Value) -> usize {
     object["entity"].as_u64().unwrap() as usize
 }
 

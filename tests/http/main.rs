@@ -7,13 +7,15 @@ mod support;
 
 mod answers;
 mod conformance;
+mod outage;
 mod secure;
 mod sizes;
+mod stdout;
 
 use std::time::Duration;
 
 use support::ReplicaSet;
-use toa_outbox::{Http, HttpBuilder};
+use toa_outbox::{Http, HttpBuilder, Policy, SinkOptions};
 use tokio::sync::OnceCell;
 
 /// Long enough for anything that is going to happen.
@@ -39,4 +41,14 @@ fn http(url: impl Into<String>) -> HttpBuilder {
 /// One that sends nothing twice because the machine is busy.
 fn patient(url: impl Into<String>) -> HttpBuilder {
     Http::builder(url).secret(SECRET)
+}
+
+/// As usual, but for a limit of what is sent.
+fn unlimited() -> SinkOptions {
+    SinkOptions::new().safety(None)
+}
+
+/// Nothing is given up either.
+fn flat() -> SinkOptions {
+    unlimited().policy(Policy::flat())
 }

@@ -13,7 +13,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 
 use crate::{
-    PATH, PATIENCE, http,
+    PATH, PATIENCE, flat, http,
     log::Log,
     mongodb,
     support::{Authority, Hook, Identity, Pots, eventually, unique},
@@ -55,7 +55,9 @@ async fn a_destination_is_believed_by_its_own_authority_and_no_other() {
     let url = format!("https://localhost:{port}{PATH}");
     let (log, name) = (Log::read(), unique("hook"));
     let sink = http(url).ca(strange.ca()).build().unwrap();
-    let builder = pots.builder().sink(&name, [pots.labels()], sink);
+    let builder = pots
+        .builder()
+        .sink_with(&name, [pots.labels()], sink, flat());
     let outbox = builder.open().await.unwrap();
     pots.make(&outbox, 0..3).await;
     let told = async || log.ours(&name).into_iter().next();

@@ -4,7 +4,7 @@ use bson::{Document, doc};
 use serde_json::Value;
 
 use crate::{
-    PATH, PATIENCE, mongodb, patient,
+    PATH, PATIENCE, flat, mongodb, patient,
     support::{Hook, Pots, eventually},
 };
 
@@ -17,7 +17,9 @@ async fn a_large_batch_is_split_and_a_message_that_is_too_large_is_owed_and_not_
     pots.settings.defer = true;
     pots.settings.sink_timeout = PATIENCE;
     let sink = patient(hook.url(PATH)).build().unwrap();
-    let builder = pots.builder().sink("hook", [pots.labels()], sink);
+    let builder = pots
+        .builder()
+        .sink_with("hook", [pots.labels()], sink, flat());
     let outbox = builder.open().await.unwrap();
     hook.leave().await;
     for number in 0..20 {
@@ -54,7 +56,9 @@ async fn a_large_batch_is_split_and_a_message_that_is_too_large_is_owed_and_not_
 async fn where_there_is_nothing_to_say_nobody_is_called() {
     let (pots, hook) = (Pots::new(&mongodb().await).await, Hook::start().await);
     let sink = patient(hook.url(PATH)).build().unwrap();
-    let builder = pots.builder().sink("hook", [pots.labels()], sink);
+    let builder = pots
+        .builder()
+        .sink_with("hook", [pots.labels()], sink, flat());
     let outbox = builder.open().await.unwrap();
     for _ in 0..3 {
         outbox.pass().await.unwrap();

@@ -9,6 +9,7 @@ use std::{
 };
 
 use bson::{Document, doc};
+use futures::TryStreamExt;
 use mongodb::{Client, Collection, Database};
 use toa_outbox::{
     BoxError, Builder, Component, Label, Message, Outbox, Settings, Sink, Slot, Verdict,
@@ -62,7 +63,7 @@ pub fn is_bad(pot: usize) -> bool {
 }
 
 /// Makes a destination do all it can do wrong, and then work again. However it behaves, a sibling of the sink is given all there
-/// is meanwhile; and once it works, it is given what it is owed.
+/// is meanwhile; and once it works, it is given what it is owed. What it has rejected is dead, and nothing else is.
 pub async fn conforms<D: Destination>(mongodb: &str, destination: &D) {
     let pots = Pots::new(mongodb).await;
     let sibling = Plain::default();
@@ -82,10 +83,16 @@ pub async fn conforms<D: Destination>(mongodb: &str, destination: &D) {
         all(&sibling, numbers.clone(), "the sibling has all").await;
         misbehaved(destination, &pots, conduct, numbers.clone()).await;
         destination.behave(Conduct::Works).await;
-        all(destination, numbers, "in the end it has all, too").await;
+        let taken = numbers.filter(|&number| conduct != Conduct::RejectsOne || !is_bad(number));
+        all(destination, taken, "in the end it has all, too").await;
         pots.owed("in the end nothing is owed", |owed| owed == 0)
             .await;
     }
+    let rejected = rounds_of(D::CONDUCTS, Conduct::RejectsOne);
+    let rejected: Vec<Dead> = rejected
+        .map(|round| Dead::of("tried", round * POTS + BAD, 1))
+        .collect();
+    assert_eq!(pots.dead().await, rejected);
     let mut taken = sibling.pots();
     taken.sort_unstable();
     assert!(taken.into_iter().eq(0..made), "each once to the sibling");
@@ -104,12 +111,18 @@ async fn misbehaved<D: Destination>(
         Conduct::RejectsOne => {
             let good = numbers.filter(|&number| !is_bad(number));
             all(destination, good, "all but one are taken").await;
-            1
+            0
         }
         _ => POTS as u64,
     };
     pots.owed("what was not taken is owed", |count| count == owed)
         .await;
+}
+
+/// In which rounds it behaves like this; first it works.
+fn rounds_of(conducts: &[Conduct], conduct: Conduct) -> impl Iterator<Item = usize> {
+    let rounds = conducts.iter().zip(1..);
+    rounds.filter_map(move |(&other, round)| (other == conduct).then_some(round))
 }
 
 async fn all<D: Destination>(
@@ -172,6 +185,22 @@ impl Pots {
         }
     }
 
+    /// What is dead, by its number.
+    pub async fn dead(&self) -> Vec<Dead> {
+        let name = format!("{}_pots_outbox_deliveries", self.namespace);
+        let all: Collection<Document> = self.database.collection(&name);
+        let dead = all.find(doc! { "state": "dead" }).await.expect("a cursor");
+        let dead: Vec<Document> = dead.try_collect().await.expect("what is dead");
+        let mut dead: Vec<Dead> = dead.iter().map(Dead::read).collect();
+        dead.sort_by_key(|dead| dead.pot);
+        dead
+    }
+
+    /// Where it stands which sinks are paused.
+    pub fn sinks(&self) -> Collection<Document> {
+        self.database.collection("outbox_sinks")
+    }
+
     /// Waits until so many rows are owed to someone.
     pub async fn owed(&self, what: &str, is_right: impl Fn(u64) -> bool) {
         let rows: Collection<Document> = self
@@ -182,6 +211,35 @@ impl Pots {
             owed.is_ok_and(&is_right)
         })
         .await;
+    }
+}
+
+/// A message that was given up.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Dead {
+    sink: String,
+    pot: usize,
+    attempts: i32,
+}
+
+impl Dead {
+    pub fn of(sink: &str, pot: usize, attempts: i32) -> Self {
+        Self {
+            sink: sink.into(),
+            pot,
+            attempts,
+        }
+    }
+
+    fn read(delivery: &Document) -> Self {
+        let row = delivery.get_document("row").expect("a copy of the row");
+        let state = row
+            .get_document("event")
+            .and_then(|event| event.get_document("state"));
+        let pot = state.expect("a state").get_i64("_id").expect("a number");
+        let sink = delivery.get_str("sink").expect("a sink");
+        let attempts = delivery.get_i32("attempts").expect("attempts");
+        Self::of(sink, usize::try_from(pot).expect("of a pot"), attempts)
     }
 }
 

@@ -33,7 +33,7 @@ pub use admin::Admin;
 pub use authority::{Authority, Identity};
 pub use cable::Cable;
 pub use checker::{Checker, Delivery};
-pub use conformance::{Conduct, Destination, Plain, Pots, conforms};
+pub use conformance::{Conduct, Dead, Destination, Plain, Pots, conforms};
 pub use eventually::{Outcome, eventually};
 pub use hook::{Asked, Hook, Reply};
 pub use mongo::Mongo;

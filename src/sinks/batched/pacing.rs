@@ -68,6 +68,11 @@ impl Pacing {
         }))
     }
 
+    /// Whether it goes behind what is new.
+    pub(super) fn is_behind(&self, message: &Message) -> bool {
+        self.0.is_some() && !message.is_live
+    }
+
     /// How many of these may go together, at least one: what is new goes with nothing else, and a canary alone.
     pub(super) fn together(&self, messages: &[Message]) -> usize {
         let Some(limits) = &self.0 else {
@@ -90,8 +95,14 @@ impl Pacing {
         }
     }
 
-    /// The destination was not there.
-    pub(super) fn is_away(&mut self) {
+    /// The destination was not there: nothing of these was sent.
+    pub(super) fn is_away(&mut self, messages: &[Message]) {
+        let is_live = messages.iter().all(|message| message.is_live);
+        if let Some(limits) = &mut self.0
+            && !is_live
+        {
+            limits.window.return_last();
+        }
         self.becomes(|trust| match trust {
             Trust::Good { .. } => Trust::Lost,
             lost => lost,

@@ -347,6 +347,24 @@ async fn a_backlog_waits_for_room_and_what_is_new_goes_past_it() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_is_new_goes_before_a_backlog_that_comes_with_it() {
+    let stage = Stage::with(
+        async |batch: Vec<usize>| accepted(&batch),
+        Some(Safety::default()),
+        usize::MAX,
+    );
+    let sent = (0..6).map(|number| {
+        let sent = Message {
+            is_live: number % 2 == 1,
+            ..message(number)
+        };
+        stage.batched.deliver(sent)
+    });
+    assert_eq!(join_all(sent).await, vec![Answer::Taken; 6]);
+    assert_eq!(stage.calls(), [vec![1, 3, 5], vec![0, 2, 4]]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn after_an_outage_a_canary_goes_first_and_an_operator_may_have_to_let_the_others_follow() {
     for is_confirmed in [false, true] {
         let is_there = Arc::new(AtomicBool::new(false));

@@ -69,9 +69,21 @@ fn a_backlog_waits_for_room() {
 }
 
 #[test]
+fn what_was_sent_to_nobody_takes_no_room() {
+    let (mut pacing, now) = (Pacing::new(Some(safety(10, 1, 1))), Instant::now());
+    for _ in 0..5 {
+        assert_eq!(pacing.leave(now, &old(1)), Leave::Now);
+        pacing.is_away(&old(1));
+    }
+    assert_eq!(pacing.leave(now, &old(1)), Leave::Now);
+    pacing.is_away(&[sized(true, 1)]);
+    assert_eq!(pacing.leave(now, &old(1)), Leave::Later);
+}
+
+#[test]
 fn after_an_outage_one_goes_alone_and_opens_the_backlog() {
     let mut pacing = Pacing::new(Some(Safety::default()));
-    pacing.is_away();
+    pacing.is_away(&[sized(true, 1)]);
     assert_eq!(pacing.together(&old(5)), 1);
     assert_eq!(pacing.taken(&sized(true, 1)), None);
     assert_eq!(pacing.together(&old(5)), 1, "what is new opens nothing");
@@ -100,16 +112,16 @@ fn where_an_operator_decides_the_sink_is_paused_before_or_after_the_canary_until
     let now = Instant::now();
     let mut after = Pacing::new(Some(Safety::default().confirmed()));
     assert_eq!(after.taken(&old(1)[0]), None, "there was no outage");
-    after.is_away();
+    after.is_away(&[sized(true, 1)]);
     assert_eq!(after.leave(now, &old(1)), Leave::Now);
     assert!(after.taken(&old(1)[0]).is_some());
     let mut before = Pacing::new(Some(safety(10, 9, 0)));
-    before.is_away();
+    before.is_away(&[sized(true, 1)]);
     assert_eq!(before.leave(now, &[sized(true, 1)]), Leave::Now);
     assert!(matches!(before.leave(now, &old(1)), Leave::Confirmed(_)));
     for mut pacing in [after, before] {
         pacing.is_paused();
-        pacing.is_away();
+        pacing.is_away(&[sized(true, 1)]);
         pacing.is_resumed();
         assert_eq!(pacing.together(&old(5)), 5);
         assert_eq!(pacing.leave(now, &old(5)), Leave::Now);
