@@ -24,11 +24,12 @@ use crate::{clock::Term, label::BoxError};
 pub(crate) use {
     batched::{Batched, Erased},
     cap::Cap,
-    halt::made_up,
     outlet::Outlet,
     policy::Next,
 };
 
+#[cfg(feature = "sidecar")]
+pub(crate) use halt::made_up;
 pub use policy::{Policy, SinkOptions};
 
 /// The name of the broker among the sinks.

@@ -35,6 +35,7 @@ pub(crate) use codec::{decode, encode};
 #[cfg(feature = "sidecar")]
 pub(crate) use discover::{Found, components, found};
 pub use ensure::init;
+#[cfg(feature = "sidecar")]
 pub(crate) use owed::Debt;
 pub(crate) use waiting::Waiting;
 

@@ -38,6 +38,7 @@ use crate::{
     sinks::Next,
 };
 
+#[cfg(feature = "sidecar")]
 pub(crate) use count::Count;
 #[cfg(feature = "sidecar")]
 pub(crate) use ready::Missing;

@@ -231,7 +231,7 @@ mod tests {
 
     #[test]
     fn the_oldest_of_all_parts_is_kept() {
-        let one = |since| Oldest {
+        let one = |since: i64| Oldest {
             row: since.to_string(),
             since,
             age: 100 - since,
