@@ -122,9 +122,10 @@ pub(crate) fn retrying(route: &str) -> String {
 impl Deliveries {
     pub(crate) fn new(rows: &Store) -> Self {
         Self {
-            all: rows
-                .database
-                .collection(&format!("{}_deliveries", rows.collection())),
+            all: super::read_from_primary(
+                &rows.database,
+                &format!("{}_deliveries", rows.collection()),
+            ),
             rows: rows.clone(),
         }
     }

@@ -96,7 +96,7 @@ impl Registered {
 impl Registry {
     pub(crate) fn new(database: &Database) -> Self {
         Self {
-            sinks: database.collection(COLLECTION),
+            sinks: super::read_from_primary(database, COLLECTION),
         }
     }
 

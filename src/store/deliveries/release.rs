@@ -10,7 +10,7 @@ use super::{Deliveries, id, retrying};
 use crate::{
     error::Result,
     row::RowId,
-    store::{Marking, codec},
+    store::{Marking, codec, primary},
 };
 
 /// How many rows are released by one update.
@@ -65,6 +65,7 @@ impl Deliveries {
         let found = rows
             .find(owing)
             .projection(doc! { "_id": 1 })
+            .selection_criteria(primary())
             .limit(AT_ONCE);
         let found = async { found.await?.try_collect::<Vec<Document>>().await };
         let found = self.rows.within("reading what owes a route", found).await?;
