@@ -42,6 +42,8 @@ pub(crate) use {
     policy::Next,
 };
 
+#[cfg(feature = "sidecar")]
+pub(crate) use halt::made_up;
 pub use policy::{Policy, SinkOptions};
 
 use safety::Safety;

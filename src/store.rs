@@ -25,7 +25,10 @@ use std::{future::IntoFuture, time::Duration};
 use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use mongodb::{
     ClientSession, Collection, Cursor, Database,
-    options::{FindOptions, Hint, ReadConcern, ReadPreference, SelectionCriteria, WriteConcern},
+    options::{
+        CollectionOptions, FindOptions, Hint, ReadConcern, ReadPreference, SelectionCriteria,
+        WriteConcern,
+    },
 };
 
 use crate::{
@@ -38,6 +41,7 @@ pub(crate) use codec::{Malformed, decode, encode, row_id_in as row_id, seal};
 #[cfg(feature = "sidecar")]
 pub(crate) use discover::{Found, components, found};
 pub use ensure::init;
+#[cfg(feature = "sidecar")]
 pub(crate) use owed::Debt;
 pub(crate) use waiting::Waiting;
 
@@ -238,7 +242,7 @@ impl Store {
             .with_options(options)
             .batch_size(batch)
             .read_concern(ReadConcern::majority())
-            .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary))
+            .selection_criteria(primary())
             .into_future();
         self.within("reading what is due", found).await
     }
@@ -274,7 +278,10 @@ impl Store {
 
     /// The row of this id as it stands.
     async fn copy(&self, id: &RowId) -> Result<Option<Document>> {
-        let found = self.rows.find_one(doc! { "_id": codec::id(id) });
+        let found = self
+            .rows
+            .find_one(doc! { "_id": codec::id(id) })
+            .selection_criteria(primary());
         self.within("copying a row", found.into_future()).await
     }
 
@@ -309,6 +316,17 @@ impl Store {
     fn failed(&self, attempted: &'static str, error: mongodb::error::Error) -> Error {
         Error::store(attempted, self.name(), error)
     }
+}
+
+/// Where what was just written is read, whatever the connection string prefers.
+fn primary() -> SelectionCriteria {
+    SelectionCriteria::ReadPreference(ReadPreference::Primary)
+}
+
+/// A collection all of which is read there.
+fn read_from_primary(database: &Database, name: &str) -> Collection<Document> {
+    let options = CollectionOptions::builder().selection_criteria(primary());
+    database.collection_with_options(name, options.build())
 }
 
 /// Waits for one request on a collection, and no longer than [`PATIENCE`].

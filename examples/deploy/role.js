@@ -10,6 +10,9 @@ const outboxes = ['tea_pots_outbox'] // those it publishes; to add one, db.updat
 // `toa-outbox init` instead, and set TOA_OUTBOX_ENSURE=0.
 const ensure = ['createCollection', 'createIndex', 'dropIndex', 'collMod']
 
+// true for a service with sinks of its own, and for whoever pauses, removes and replays: toa-outbox sinks, toa-outbox dead.
+const sinks = false
+
 const at = (collection, actions) => ({ resource: { db: db.getName(), collection }, actions })
 
 db.createRole({
@@ -22,5 +25,12 @@ db.createRole({
     ...outboxes.map((name) => at(name, ['update', ...ensure])),
     // Where its replicas agree on who publishes what.
     at('outbox_slots', ['insert', 'update']),
+    // What is registered and paused, and what failed.
+    ...(sinks
+      ? [
+          at('outbox_sinks', ['insert', 'update', 'remove']),
+          ...outboxes.map((name) => at(`${name}_deliveries`, ['insert', 'update', 'remove', ...ensure])),
+        ]
+      : []),
   ],
 })

@@ -34,6 +34,7 @@ use mongodb::{
 use super::{Store, codec};
 use crate::{error::Result, row::RowId, sinks::Next};
 
+#[cfg(feature = "sidecar")]
 pub(crate) use count::Count;
 #[cfg(feature = "sidecar")]
 pub(crate) use ready::Missing;
@@ -133,7 +134,7 @@ pub(crate) fn retrying(route: &str) -> String {
 impl Deliveries {
     pub(crate) fn new(rows: &Store) -> Self {
         Self {
-            all: rows.database.collection(&rows.deliveries()),
+            all: super::read_from_primary(&rows.database, &rows.deliveries()),
             rows: rows.clone(),
         }
     }

@@ -6,7 +6,7 @@ use bson::{Bson, Document, RawDocument, RawDocumentBuf, doc};
 use futures::TryStreamExt;
 use mongodb::options::{AggregateOptions, FindOneOptions, Hint};
 
-use super::{BAD_HINT, Store, codec, deliveries::retrying, ensure, waiting::lanes};
+use super::{BAD_HINT, Store, codec, deliveries::retrying, ensure, primary, waiting::lanes};
 use crate::error::{Result, TOO_LONG, code};
 
 /// The most rows that are counted of a kind: looking must not be a load when a lot is owed.
@@ -103,7 +103,10 @@ impl Store {
             .chain(stages.iter().cloned())
             .collect();
         let asked = |hint| {
-            let options = AggregateOptions::builder().hint(hint).build();
+            let options = AggregateOptions::builder()
+                .hint(hint)
+                .selection_criteria(primary())
+                .build();
             let rows = self.rows.aggregate(pipeline.clone());
             let rows = rows.with_options(options).with_type::<RawDocumentBuf>();
             async { rows.into_future().await?.try_next().await }
@@ -137,6 +140,7 @@ impl Store {
             options.sort = Some(doc! { "pending": 1 });
             options.projection = Some(doc! { "pending": 1 });
             options.max_time = Some(LONGEST);
+            options.selection_criteria = Some(primary());
             let rows = self.rows.clone_with_type::<RawDocumentBuf>();
             match rows.find_one(filter).with_options(options).await {
                 Ok(row) => found.extend(row.and_then(|row| oldest(&row, "_id", now))),

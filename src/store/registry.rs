@@ -101,7 +101,7 @@ impl Registered {
 impl Registry {
     pub(crate) fn new(database: &Database) -> Self {
         Self {
-            sinks: database.collection(COLLECTION),
+            sinks: super::read_from_primary(database, COLLECTION),
         }
     }
 

@@ -1,15 +1,21 @@
 //! Sinks of a service's own that are away, or hang.
 
 use std::{
+    fs,
+    os::unix::fs::PermissionsExt,
     sync::Arc,
     time::{Duration, Instant},
 };
 
 use bson::{Document, doc};
-use toa_outbox::{BoxError, Builder, Message, Outbox, Policy, Sink, SinkOptions, Verdict};
+use mongodb::Client;
+use toa_outbox::{BoxError, Builder, Error, Message, Outbox, Policy, Sink, SinkOptions, Verdict};
 use tokio::sync::Notify;
 
-use crate::rig::{PATIENCE, Rig, soak};
+use crate::{
+    rig::{PATIENCE, Rig, soak},
+    support::ReplicaSet,
+};
 
 const DAY: Duration = Duration::from_secs(86_400);
 
@@ -77,6 +83,76 @@ async fn what_a_sink_that_is_away_is_owed_is_read_for_no_other() {
         assert!(query.get_i32("keysExamined").unwrap() <= 2 * 128, "{query}");
     }
     pots.shutdown().await;
+}
+
+/// Where what fails could not be kept, it would hold up its row for ever.
+#[tokio::test]
+async fn a_service_that_cannot_keep_what_fails_does_not_start() {
+    let key = tempfile::NamedTempFile::new().unwrap();
+    fs::write(&key, "of this test alone").unwrap();
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o600)).unwrap();
+    let set =
+        ReplicaSet::start_with(1, &["--auth", "--keyFile", key.path().to_str().unwrap()]).await;
+    let uri = |name: &str| {
+        let port = set.port(0);
+        format!("mongodb://{name}:secret@127.0.0.1:{port}/?replicaSet=rs0")
+    };
+    let create = async |client: Client, name: &str, role: Document| {
+        let user = doc! { "createUser": name, "pwd": "secret", "roles": [role] };
+        client.database("admin").run_command(user).await.unwrap();
+    };
+    create(
+        set.client().await,
+        "admin",
+        doc! { "role": "root", "db": "admin" },
+    )
+    .await;
+    let admin = Client::with_uri_str(uri("admin")).await.unwrap();
+    let mut rig = Rig::new(&uri("admin"), "amqp://127.0.0.1:1").await;
+    let refused = async |rig: &Rig| {
+        let builder = Outbox::builder(&rig.database, rig.component.clone(), rig.settings.clone());
+        let opened = builder
+            .sink("away", ["*"], Away(Arc::default()))
+            .open()
+            .await;
+        match opened.err() {
+            Some(error @ Error::Unfit { .. }) => error.to_string(),
+            other => panic!("it is refused for what is missing: {other:?}"),
+        }
+    };
+
+    rig.settings.ensure = false;
+    let missing = refused(&rig).await;
+    let init = format!("toa-outbox init --sinks {}_pots_outbox", rig.namespace());
+    assert!(
+        missing.contains("does not exist") && missing.contains(&init),
+        "{missing}"
+    );
+
+    rig.settings.ensure = true;
+    let resource = doc! { "db": rig.database.name(), "collection": "" };
+    let actions = [
+        "find",
+        "insert",
+        "update",
+        "createCollection",
+        "createIndex",
+    ];
+    let privilege = doc! { "resource": resource, "actions": actions.to_vec() };
+    let role = doc! { "createRole": "poor", "roles": [], "privileges": [privilege] };
+    admin.database("admin").run_command(role).await.unwrap();
+    create(admin, "poor", doc! { "role": "poor", "db": "admin" }).await;
+    let poor = Client::with_uri_str(uri("poor")).await.unwrap();
+    rig.database = poor.database(rig.database.name());
+    let lacking = refused(&rig).await;
+    for part in [
+        "lacks remove on",
+        "_pots_outbox_deliveries",
+        "outbox_sinks",
+        "grantPrivilegesToRole",
+    ] {
+        assert!(lacking.contains(part), "{part}: {lacking}");
+    }
 }
 
 #[tokio::test]

@@ -146,9 +146,13 @@ async fn what_became_of_a_row_is_told_sink_by_sink() {
         ("gone", &gone),
         ("stuck", &stuck),
     ];
-    let pots = stage.service(&sinks).await;
+    // Registered before it is paused, and paused before the others are there.
+    let pots = stage.service(&[("away", &away)]).await;
     stage.quick(&["sinks", "pause", "away"]).await.ends_with(0);
-    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+    stage.stands(&pots, "away").await;
+    pots.shutdown().await;
+    stage.rows().delete_many(doc! {}).await.unwrap();
+    let pots = stage.service(&sinks).await;
     create(&pots, 1).await;
     let owes =
         doc! { "outstanding": { "$all": ["away/created", "retrying stuck/created"], "$size": 2 } };

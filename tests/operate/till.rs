@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicU64, Ordering},
+    },
     time::Duration,
 };
 
@@ -144,6 +147,23 @@ impl Stage {
             },
         )
         .await;
+    }
+
+    /// Waits until a service has seen that the sink is paused: creates pots until one stays owed. How many it took before.
+    pub async fn stands(&self, pots: &Outbox, sink: &str) -> u64 {
+        let owed = doc! { "outstanding": [format!("{sink}/created")] };
+        let tried = AtomicU64::new(0);
+        eventually(PATIENCE, "it is not delivered to any more", async || {
+            let number = tried.fetch_add(1, Ordering::Relaxed) + 1;
+            let pot = doc! { "_id": format!("probe-{number}") };
+            pots.create(pot, Bson::Null).await.unwrap();
+            // Each goes one way or the other.
+            let settled = doc! { "$or": [{ "published": true }, owed.clone()] };
+            self.rows_come_to(number, settled).await;
+            self.rows().count_documents(owed.clone()).await.unwrap() == 1
+        })
+        .await;
+        tried.into_inner() - 1
     }
 
     /// What `sinks list` says of one.

@@ -178,13 +178,11 @@ impl Resume {
         if output.is_json {
             return Ok(output.json(&json!({ "sink": name, "done": is_done }))?);
         }
-        match is_done {
-            true => output.line(format_args!(
-                "{name}: resumed, replicas begin within TOA_OUTBOX_INTERVAL"
-            ))?,
-            false => output.line(format_args!("{name}: is not paused, nothing to do"))?,
-        }
-        Ok(())
+        let what = match is_done {
+            true => "resumed, replicas begin within TOA_OUTBOX_INTERVAL",
+            false => "is not paused, nothing to do",
+        };
+        Ok(output.line(format_args!("{name}: {what}"))?)
     }
 }
 

@@ -4,7 +4,7 @@ use std::future::IntoFuture;
 
 use bson::{Bson, DateTime, Document, RawDocument, RawDocumentBuf, doc};
 use futures::TryStreamExt;
-use mongodb::options::{ReadConcern, ReadPreference, SelectionCriteria};
+use mongodb::options::ReadConcern;
 
 use super::Deliveries;
 use crate::{
@@ -135,8 +135,7 @@ impl Deliveries {
             .projection(projection)
             // What is dead may be more than the server sorts in memory.
             .allow_disk_use(true)
-            .read_concern(ReadConcern::majority())
-            .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary));
+            .read_concern(ReadConcern::majority());
         let found = async {
             let found = found.into_future().await?;
             found.try_collect::<Vec<RawDocumentBuf>>().await

@@ -10,7 +10,7 @@ use super::{AT_ONCE, Deliveries, id, retrying};
 use crate::{
     error::Result,
     row::RowId,
-    store::{Marking, codec},
+    store::{Marking, codec, primary},
 };
 
 /// How many rows are released by one update.
@@ -62,7 +62,11 @@ impl Deliveries {
             "outstanding": { "$in": marking.done.to_vec() },
         };
         let rows = &self.rows.rows;
-        let found = rows.find(owing).projection(doc! { "_id": 1 }).limit(BATCH);
+        let found = rows
+            .find(owing)
+            .projection(doc! { "_id": 1 })
+            .selection_criteria(primary())
+            .limit(BATCH);
         let found = async { found.await?.try_collect::<Vec<Document>>().await };
         let found = self.rows.within("reading what owes a route", found).await?;
         let id = |row: &Document| codec::id_of(row.get("_id")?);
