@@ -18,13 +18,15 @@
 //!
 //! The rows of such a sink are neither held in a ledger nor claimed, and no cycle reads them for it.
 
-pub(super) mod bisection;
+mod bisection;
 mod delivery;
 mod flight;
+mod intake;
 mod owner;
 mod piece;
 mod settle;
 mod source;
+mod went;
 
 use std::{collections::VecDeque, sync::Arc, time::Duration};
 

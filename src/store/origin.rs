@@ -13,7 +13,7 @@ use super::cursors::{self, Cursors, Phase};
 use crate::error::Result;
 
 /// How many rows are kept by one transaction: it is short, since who marks one of them meanwhile has to wait.
-const AT_ONCE: usize = 500;
+const AT_ONCE: usize = 1000;
 
 impl Cursors {
     /// Keeps every row that the outbox holds for the sink: whatever its state is, it owes it these `routes` from now on, so that the
@@ -22,35 +22,53 @@ impl Cursors {
     ///
     /// In transactions with the cursor: once another has finished, and the sink may have taken some of it, nothing more is kept.
     pub(crate) async fn pin(&self, routes: &[&str], all: &[&str]) -> Result<()> {
-        let mut ids = self.ids().await?;
-        let mut chunk = Vec::with_capacity(AT_ONCE);
-        loop {
-            let next = self
-                .within("reading what an outbox holds", ids.try_next())
-                .await?;
-            let is_over = next.is_none();
-            chunk.extend(next.and_then(|mut row| row.remove("_id")));
-            if chunk.len() == AT_ONCE || is_over && !chunk.is_empty() {
-                if !self.pin_these(&chunk, routes, all).await? {
-                    return Ok(());
-                }
-                chunk.clear();
-            }
-            if is_over {
-                break;
+        // First what the server reaps first; then whatever there is, since rows are published meanwhile.
+        let expiring = (doc! { "published": true }, doc! { "publishedAt": 1 });
+        let owes = doc! { "outstanding": { "$all": routes } };
+        let every = (doc! { "$nor": [owes] }, doc! { "_id": 1 });
+        for (which, order) in [expiring, every] {
+            if !self.pin_all(which, order, routes, all).await? {
+                return Ok(());
             }
         }
         self.pinned().await
     }
 
-    /// The ids of all rows, in their order.
-    async fn ids(&self) -> Result<Rows<Document>> {
+    /// Whether all of it was still to be done.
+    async fn pin_all(
+        &self,
+        which: Document,
+        order: Document,
+        routes: &[&str],
+        all: &[&str],
+    ) -> Result<bool> {
+        let mut ids = self.ids(which, order).await?;
+        let mut chunk = Vec::with_capacity(AT_ONCE);
+        loop {
+            let next = ids.try_next();
+            let next = self.within("reading what an outbox holds", next).await?;
+            let is_over = next.is_none();
+            chunk.extend(next.and_then(|mut row| row.remove("_id")));
+            let is_full = chunk.len() == AT_ONCE || is_over && !chunk.is_empty();
+            if is_full && !self.pin_these(&chunk, routes, all).await? {
+                return Ok(false);
+            }
+            if is_over {
+                return Ok(true);
+            }
+            if is_full {
+                chunk.clear();
+            }
+        }
+    }
+
+    async fn ids(&self, which: Document, order: Document) -> Result<Rows<Document>> {
         let found = self
             .rows
             .rows
-            .find(doc! {})
+            .find(which)
             .projection(doc! { "_id": 1 })
-            .sort(doc! { "_id": 1 })
+            .sort(order)
             .read_concern(ReadConcern::majority())
             .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary))
             .into_future();

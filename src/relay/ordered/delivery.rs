@@ -6,10 +6,7 @@
 use std::{collections::VecDeque, time::Duration};
 
 use bson::Bson;
-use tokio::{
-    sync::mpsc,
-    time::{Instant, timeout_at},
-};
+use tokio::{sync::mpsc, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -17,23 +14,13 @@ use super::{
     bisection::{Ask, Bisection, Outcome, Then},
     piece::Piece,
     source::{Read, age},
+    went::Went,
 };
 use crate::{
     clock::Term,
-    metrics::Failure as Kind,
-    sinks::{Circuit, Fault, Message, Verdict},
+    sinks::{Fault, Message},
     store::cursors::{Cursor, Place},
 };
-
-/// How often the cursor is saved while nothing comes.
-const SILENCE: Duration = Duration::from_secs(60);
-
-/// For how long a destination may ask to be left alone.
-const LEAST_REST: Duration = Duration::from_millis(100);
-const LONGEST_REST: Duration = Duration::from_secs(86_400);
-
-/// How often it is looked whether the right has ended, which nobody tells where the clock ends it.
-const LOOK: Duration = Duration::from_millis(250);
 
 pub(super) struct Delivery<'a> {
     pub(super) of: &'a mut Ordered,
@@ -52,31 +39,6 @@ pub(super) struct Delivery<'a> {
     pub(super) doubt: (u32, String),
 }
 
-/// How a batch went.
-struct Went {
-    outcome: Outcome,
-    reason: String,
-    pause: Option<Circuit>,
-}
-
-impl Went {
-    fn taken() -> Self {
-        Self {
-            outcome: Outcome::Taken,
-            reason: String::new(),
-            pause: None,
-        }
-    }
-
-    fn badly(outcome: Outcome, reason: String) -> Self {
-        Self {
-            outcome,
-            reason,
-            pause: None,
-        }
-    }
-}
-
 impl Delivery<'_> {
     /// Until all that there is has been delivered, or this replica is to stop.
     pub(super) async fn run(mut self) -> Result<(), Ended> {
@@ -91,89 +53,6 @@ impl Delivery<'_> {
             self.resumed().await?;
             self.once().await?;
         }
-    }
-
-    /// Waits for rows, if there are none; whether there are.
-    async fn fill(&mut self) -> Result<bool, Ended> {
-        while self.queue.is_empty() {
-            let read = self.wait_for_row(None).await?;
-            match read {
-                Some(Read::Row(piece)) => self.queue.push_back(piece),
-                Some(Read::Nothing(token)) => self.pass(token).await?,
-                None => return Ok(false),
-            }
-        }
-        self.more();
-        self.gather().await?;
-        Ok(true)
-    }
-
-    /// What is read by now, as much as a batch takes and one more.
-    fn more(&mut self) {
-        while self.queue.len() <= self.of.order.batch {
-            let Ok(read) = self.reads.try_recv() else {
-                return;
-            };
-            self.add(read);
-        }
-    }
-
-    fn add(&mut self, read: Read) {
-        match (read, self.queue.back_mut()) {
-            (Read::Row(piece), _) => self.queue.push_back(piece),
-            // With the last of them it is passed.
-            (Read::Nothing(token), Some(last)) => {
-                let row = Some(last.id.clone());
-                last.place = Place::Token(row, token);
-            }
-            (Read::Nothing(token), None) => self.passed = Some(token),
-        }
-    }
-
-    /// Waits for a batch to become full, if there is a time from one to the next.
-    async fn gather(&mut self) -> Result<(), Ended> {
-        let next = self.began.map(|began| began + self.of.order.every);
-        let Some(next) = next.filter(|_| !self.of.order.every.is_zero()) else {
-            return Ok(());
-        };
-        while self.queue.len() < self.of.order.batch && Instant::now() < next {
-            match self.wait_for_row(Some(next)).await? {
-                Some(read) => self.add(read),
-                None => break,
-            }
-        }
-        Ok(())
-    }
-
-    /// The next that is read; none at the end of all, or when the time has come.
-    async fn wait_for_row(&mut self, until: Option<Instant>) -> Result<Option<Read>, Ended> {
-        loop {
-            let look = Instant::now() + LOOK;
-            let next = until.map_or(look, |until| until.min(look));
-            tokio::select! {
-                () = self.stop.cancelled() => return Err(Ended::Over),
-                read = timeout_at(next, self.reads.recv()) => match read {
-                    Ok(read) => return Ok(read),
-                    Err(_) if until == Some(next) => return Ok(None),
-                    Err(_) if !self.of.is_owner(self.term) => return Err(Ended::Over),
-                    Err(_) => {}
-                }
-            }
-        }
-    }
-
-    /// Nothing came up to this place: saved now and then, so that a silent stream keeps its history.
-    async fn pass(&mut self, token: Bson) -> Result<(), Ended> {
-        self.passed = Some(token);
-        self.of.behind(None);
-        if self.saved.elapsed() < SILENCE {
-            return Ok(());
-        }
-        let Some(token) = self.passed.take() else {
-            return Ok(());
-        };
-        let _flying = self.of.flight.begin();
-        self.save(&Place::Token(None, token)).await
     }
 
     /// One batch, and what follows from how it went.
@@ -197,11 +76,11 @@ impl Delivery<'_> {
         }
         let then = self.bisection.told(went.outcome, asked);
         match then {
-            Then::Park => self.park(0),
-            Then::ParkNeighbour => {
-                self.doubt = (1, went.reason.clone());
-                self.park(first);
+            Then::Park => {
+                let (attempts, reason) = self.doubt.clone();
+                self.park(0, &reason, attempts);
             }
+            Then::ParkNeighbour => self.park(first, &went.reason, 1),
             Then::Go | Then::Wait(_) => {}
         }
         self.settle().await?;
@@ -271,75 +150,9 @@ impl Delivery<'_> {
         })
     }
 
-    fn failed(&self, first: usize, rows: usize, outcome: Outcome, reason: String) -> Went {
-        let kind = match outcome {
-            Outcome::Rejected => Kind::Refused,
-            _ => Kind::Unavailable,
-        };
-        for piece in self.queue.iter().skip(first).take(rows) {
-            let routes = piece.todo.iter().map(|(route, _)| *route);
-            routes.for_each(|route| self.of.meters.failed(route, kind));
-        }
-        Went::badly(outcome, reason)
-    }
-
-    /// What of it is taken is not delivered again, whatever became of the rest.
-    fn take(&mut self, first: usize, rows: usize, verdicts: Vec<Verdict>) -> Went {
-        let mut went = Went::taken();
-        let is_taken =
-            |verdict: &Verdict| matches!(verdict, Verdict::Accepted | Verdict::Duplicate);
-        let is_rejected = rows == 1 && !verdicts.iter().any(is_taken);
-        let mut verdicts = verdicts.into_iter();
-        let gives_up = self.of.policy.gives_up();
-        for piece in self.queue.iter_mut().skip(first).take(rows) {
-            let todo = std::mem::take(&mut piece.todo);
-            for ((route, message), verdict) in todo.into_iter().zip(verdicts.by_ref()) {
-                let badly = match verdict {
-                    Verdict::Accepted | Verdict::Duplicate => {
-                        self.of.meters.published(route, age(piece.made));
-                        continue;
-                    }
-                    Verdict::Rejected(reason) => {
-                        self.of.meters.failed(route, Kind::Refused);
-                        if gives_up {
-                            piece.dead.push((route, reason.clone()));
-                            if is_rejected {
-                                went = worse(went, Went::badly(Outcome::Rejected, reason));
-                            }
-                            continue;
-                        }
-                        Went::badly(Outcome::Failed, reason)
-                    }
-                    Verdict::Retry { reason, after } => {
-                        self.of.meters.failed(route, Kind::Unavailable);
-                        let outcome = after.map_or(Outcome::Failed, |after| {
-                            Outcome::Asked(after.clamp(LEAST_REST, LONGEST_REST))
-                        });
-                        Went::badly(outcome, reason)
-                    }
-                    Verdict::Paused {
-                        reason,
-                        circuit,
-                        after,
-                    } => Went {
-                        pause: Some(Circuit::new(circuit, reason.clone(), after)),
-                        ..Went::badly(Outcome::Asked(Duration::ZERO), reason)
-                    },
-                };
-                piece.todo.push((route, message));
-                went = worse(went, badly);
-            }
-        }
-        if went.outcome == Outcome::Failed && rows > 1 {
-            went.outcome = Outcome::Stopped;
-        }
-        went
-    }
-
-    fn park(&mut self, index: usize) {
-        let (attempts, reason) = &self.doubt;
+    fn park(&mut self, index: usize, reason: &str, attempts: u32) {
         if let Some(piece) = self.queue.get_mut(index) {
-            piece.park(reason, *attempts);
+            piece.park(reason, attempts);
         }
     }
 
@@ -358,7 +171,7 @@ impl Delivery<'_> {
         self.save(&place).await
     }
 
-    async fn save(&mut self, place: &Place) -> Result<(), Ended> {
+    pub(super) async fn save(&mut self, place: &Place) -> Result<(), Ended> {
         self.saved = Instant::now();
         self.of.save(self.cursor, place, self.term).await
     }
@@ -382,20 +195,5 @@ impl Delivery<'_> {
         self.of
             .owned_until(self.term, self.stop, batched.runs())
             .await
-    }
-}
-
-/// A pause before all, then what the destination asked for, and of failures the first.
-fn worse(one: Went, other: Went) -> Went {
-    let rank = |went: &Went| match went.outcome {
-        _ if went.pause.is_some() => 4,
-        Outcome::Asked(_) => 3,
-        Outcome::Taken => 0,
-        Outcome::Rejected => 1,
-        _ => 2,
-    };
-    match rank(&other) > rank(&one) {
-        true => other,
-        false => one,
     }
 }

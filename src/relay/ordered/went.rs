@@ -1,0 +1,135 @@
+//! How a batch went, by the answers for each of its messages.
+
+use std::time::Duration;
+
+use super::{bisection::Outcome, delivery::Delivery, source::age};
+use crate::{
+    metrics::Failure as Kind,
+    sinks::{Circuit, Verdict},
+};
+
+/// For how long a destination may ask to be left alone.
+const LEAST_REST: Duration = Duration::from_millis(100);
+const LONGEST_REST: Duration = Duration::from_secs(86_400);
+
+/// How a batch went.
+pub(super) struct Went {
+    pub(super) outcome: Outcome,
+    /// Why, in one line.
+    pub(super) reason: String,
+    /// The pause that the destination asked for.
+    pub(super) pause: Option<Circuit>,
+}
+
+impl Went {
+    pub(super) fn taken() -> Self {
+        Self {
+            outcome: Outcome::Taken,
+            reason: String::new(),
+            pause: None,
+        }
+    }
+
+    pub(super) fn badly(outcome: Outcome, reason: String) -> Self {
+        Self {
+            outcome,
+            reason,
+            pause: None,
+        }
+    }
+}
+
+impl Went {
+    /// Of one message that stays owed.
+    fn of(verdict: Verdict) -> Self {
+        match verdict {
+            Verdict::Accepted | Verdict::Duplicate => Self::taken(),
+            Verdict::Rejected(reason) => Self::badly(Outcome::Failed, reason),
+            Verdict::Retry { reason, after } => {
+                let asked = |after: Duration| after.clamp(LEAST_REST, LONGEST_REST);
+                let outcome = after.map(asked).map_or(Outcome::Failed, Outcome::Asked);
+                Self::badly(outcome, reason)
+            }
+            Verdict::Paused {
+                reason,
+                circuit,
+                after,
+            } => Self {
+                pause: Some(Circuit::new(circuit, reason.clone(), after)),
+                ..Self::badly(Outcome::Asked(Duration::ZERO), reason)
+            },
+        }
+    }
+}
+
+impl Delivery<'_> {
+    pub(super) fn failed(
+        &self,
+        first: usize,
+        rows: usize,
+        outcome: Outcome,
+        reason: String,
+    ) -> Went {
+        let kind = match outcome {
+            Outcome::Rejected => Kind::Refused,
+            _ => Kind::Unavailable,
+        };
+        for piece in self.queue.iter().skip(first).take(rows) {
+            let routes = piece.todo.iter().map(|(route, _)| *route);
+            routes.for_each(|route| self.of.meters.failed(route, kind));
+        }
+        Went::badly(outcome, reason)
+    }
+
+    /// What of it is taken is not delivered again, whatever became of the rest.
+    pub(super) fn take(&mut self, first: usize, rows: usize, verdicts: Vec<Verdict>) -> Went {
+        let mut went = Went::taken();
+        let is_taken =
+            |verdict: &Verdict| matches!(verdict, Verdict::Accepted | Verdict::Duplicate);
+        // In company the others show that the destination is there.
+        let is_lone = rows == 1 && !verdicts.iter().any(is_taken);
+        let mut verdicts = verdicts.into_iter();
+        let gives_up = self.of.policy.gives_up();
+        for piece in self.queue.iter_mut().skip(first).take(rows) {
+            let todo = std::mem::take(&mut piece.todo);
+            for ((route, message), verdict) in todo.into_iter().zip(verdicts.by_ref()) {
+                match (verdict, gives_up) {
+                    (Verdict::Accepted | Verdict::Duplicate, _) => {
+                        self.of.meters.published(route, age(piece.made));
+                    }
+                    (Verdict::Rejected(reason), true) => {
+                        self.of.meters.failed(route, Kind::Refused);
+                        piece.dead.push((route, reason.clone()));
+                        if is_lone {
+                            went = worse(went, Went::badly(Outcome::Rejected, reason));
+                        }
+                    }
+                    (verdict, _) => {
+                        self.of.meters.failed(route, Kind::Unavailable);
+                        piece.todo.push((route, message));
+                        went = worse(went, Went::of(verdict));
+                    }
+                }
+            }
+        }
+        if went.outcome == Outcome::Failed && rows > 1 {
+            went.outcome = Outcome::Stopped;
+        }
+        went
+    }
+}
+
+/// A pause before all, then what the destination asked for, and of failures the first.
+fn worse(one: Went, other: Went) -> Went {
+    let rank = |went: &Went| match went.outcome {
+        _ if went.pause.is_some() => 4,
+        Outcome::Asked(_) => 3,
+        Outcome::Taken => 0,
+        Outcome::Rejected => 1,
+        _ => 2,
+    };
+    match rank(&other) > rank(&one) {
+        true => other,
+        false => one,
+    }
+}
