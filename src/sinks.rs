@@ -36,7 +36,7 @@ pub(crate) use {
     batched::{Batched, Erased},
     cap::Cap,
     consumer::{Consumer, Handler},
-    halt::{Circuit, made_up},
+    halt::Circuit,
     mode::{Mode, Order},
     outlet::Outlet,
     policy::Next,
