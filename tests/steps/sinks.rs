@@ -271,7 +271,8 @@ async fn takes_all(w: &mut Tea, name: String, label: String, count: usize, but: 
     assert_eq!(w.pots.len(), count);
     let pots: Vec<&String> = w.pots.iter().filter(|pot| **pot != but).collect();
     let sink = w.sink(&name);
-    eventually(PATIENCE, "it takes all of them", async || {
+    // What was rejected again and again waits for as long again.
+    eventually(PATIENCE * 4, "it takes all of them", async || {
         pots.iter().all(|pot| sink.taken(&label, pot) > 0)
     })
     .await;
