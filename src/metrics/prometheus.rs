@@ -65,6 +65,7 @@ pub(crate) fn describe() {
         "Messages that were given up, and are kept as dead deliveries"
     );
     describe_gauge!(LANES, "Lanes this replica owns, of 128");
+    describe_gauge!(super::BEHIND, "Age of the row that an ordered sink is at");
     describe_gauge!(MEMBERS, "Members of the group that shares the lanes");
     describe_counter!(TAILED, "Rows the tail took");
     describe_counter!(REOPENED, "Times the tail was opened again");
