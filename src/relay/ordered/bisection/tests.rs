@@ -157,5 +157,6 @@ fn an_audit_neither_halves_nor_parks() {
     let Then::Wait(longest) = bisection.told(Outcome::Failed, 1) else {
         panic!("given up");
     };
-    assert!(longest >= Duration::from_secs(300), "{longest:?}");
+    // Less a fifth at most, by chance.
+    assert!(longest >= Duration::from_secs(240), "{longest:?}");
 }
