@@ -82,6 +82,19 @@ Feature: Deliveries that fail
       Then the sink "bad" takes "created" of the pot "blue"
       And no delivery is known
 
+    Scenario: What is known of it is lost
+      Given a sink "bad" of "tea_pots.created", which fails the pot "blue"
+      And the sink "bad" gives up after 100 attempts
+      When the pot "blue" is created
+      Then the delivery of "created" of the pot "blue" to "bad" is retrying
+      When the service is shut down
+      And the sink "bad" works again
+      And every delivery is deleted
+      And the service starts again
+      Then the sink "bad" takes "created" of the pot "blue"
+      And every row is marked
+      And no sink takes anything else
+
     Scenario: What was given up in the middle is finished
       Given a sink "bad" of "tea_pots.created", which fails the pot "blue"
       And the sink "bad" gives up after 100 attempts

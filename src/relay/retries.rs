@@ -41,6 +41,9 @@ const MARGIN: Duration = Duration::from_secs(30);
 /// How long until one is tried that could not be.
 const AGAIN: Duration = Duration::from_millis(500);
 
+/// From one look for rows that wait for what nobody knows of to the next.
+const CARE: Duration = Duration::from_secs(300);
+
 /// How long until one is looked at whose label this replica does not know; another may.
 const STRANGE: Duration = Duration::from_secs(60);
 
@@ -77,9 +80,14 @@ impl Retries {
     pub(super) async fn run(mut self, stop: CancellationToken) {
         let mut tick = tokio::time::interval(self.look);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut care = tokio::time::interval(CARE);
+        care.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
+                _ = care.tick() => if let Err(error) = self.adopt().await {
+                    self.unknown(&error.to_string());
+                },
                 _ = tick.tick() => {}
             }
             while self.may() && !stop.is_cancelled() {
@@ -93,6 +101,22 @@ impl Retries {
                 }
             }
         }
+    }
+
+    /// Has those rows owe their route again.
+    async fn adopt(&self) -> Result<()> {
+        for route in self.routes.names(self.own) {
+            let rows = self.deliveries.adopt(route).await?;
+            if rows > 0 {
+                tracing::warn!(
+                    collection = self.store.name(),
+                    route,
+                    rows,
+                    "rows waited for another attempt that nobody knows of; they are delivered as if they had not been tried"
+                );
+            }
+        }
+        Ok(())
     }
 
     fn may(&self) -> bool {

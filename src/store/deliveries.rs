@@ -17,6 +17,7 @@
 mod count;
 #[cfg(feature = "sidecar")]
 pub(crate) mod inspect;
+mod orphans;
 mod ready;
 mod release;
 #[cfg(feature = "sidecar")]

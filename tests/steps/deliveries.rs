@@ -77,6 +77,11 @@ async fn claimed(w: &mut Tea) {
         .unwrap();
 }
 
+#[when("every delivery is deleted")]
+async fn deleted(w: &mut Tea) {
+    w.deliveries().delete_many(doc! {}).await.unwrap();
+}
+
 #[when("one that died had just given it up")]
 async fn given_up(w: &mut Tea) {
     let row = row::row(w, &w.pot).await.unwrap();

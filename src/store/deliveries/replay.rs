@@ -35,9 +35,11 @@ impl Deliveries {
         Ok(updated.modified_count > 0)
     }
 
-    /// Deletes a delivery that is given up, and the copy of its row. Whether it was. Majority.
+    /// Deletes a delivery that is given up, and the copy of its row, once its row knows of that. Whether it was. Majority.
     pub(crate) async fn discard(&self, delivery: &Delivery) -> Result<bool> {
-        let deleted = self.all.delete_one(as_it_was(delivery));
+        let mut buried = as_it_was(delivery);
+        buried.insert("next", doc! { "$exists": false });
+        let deleted = self.all.delete_one(buried);
         let deleted = deleted.write_concern(WriteConcern::majority());
         let deleted = self
             .within("discarding a dead delivery", deleted.into_future())
@@ -47,7 +49,11 @@ impl Deliveries {
 
     /// Deletes all of a sink's that are given up. How many those were. Majority.
     pub(crate) async fn discard_all(&self, sink: &str) -> Result<u64> {
-        let given_up = doc! { "state": { "$in": ["dead", "abandoned"] }, "sink": sink };
+        let given_up = doc! {
+            "state": { "$in": ["dead", "abandoned"] },
+            "sink": sink,
+            "next": { "$exists": false },
+        };
         let deleted = self.all.delete_many(given_up);
         let deleted = deleted.write_concern(WriteConcern::majority());
         let deleted = self
