@@ -4,7 +4,7 @@ use std::{borrow::Cow, path::PathBuf, time::Duration};
 
 use super::{file::Section, key::stranger};
 use crate::{
-    JsonLines, Policy, SinkOptions, Stdout,
+    JsonLines, Policy, Safety, SinkOptions, Stdout,
     error::Result,
     sinks::{Erased, http::Http, unusable_name},
 };
@@ -32,6 +32,8 @@ pub(crate) enum Destination {
 
 const KINDS: [&str; 3] = ["http", "file", "stdout"];
 const POLICIES: [&str; 3] = ["backoff", "webhook", "flat"];
+/// How much of a backlog is sent at a time: all of them, or none.
+const FIGURES: [&str; 3] = ["batch_bytes", "window_requests", "window_bytes"];
 const STARTS: [&str; 2] = ["backlog", "now"];
 
 /// How many old files are kept where the file does not say.
@@ -82,8 +84,11 @@ pub(super) fn sink(section: &Section<'_>) -> Result<Declared> {
             "cloud_events",
         ],
     };
-    let common = ["name", "kind", "labels", "policy", "attempts", "start"];
-    section.refuse_strangers(common.into_iter().chain(own.iter().copied()))?;
+    let common = [
+        "name", "kind", "labels", "policy", "attempts", "start", "safety",
+    ];
+    let common = common.into_iter().chain(FIGURES);
+    section.refuse_strangers(common.chain(own.iter().copied()))?;
     let destination = match kind {
         Some("file") => file(section)?,
         Some("stdout") => Destination::Stdout,
@@ -126,7 +131,11 @@ fn options(section: &Section<'_>) -> Result<(&'static str, SinkOptions)> {
     if let Some(attempts) = section.number("attempts")? {
         policy = policy.attempts(u32::try_from(attempts).unwrap_or(u32::MAX));
     }
-    let options = SinkOptions::new().policy(policy);
+    let options = match safety(section)? {
+        Some(safety) => SinkOptions::new().safety(safety),
+        None => SinkOptions::new(),
+    };
+    let options = options.policy(policy);
     // A webhook begins now unless it is told otherwise.
     let start = word(section, "start", &STARTS)?;
     Ok((
@@ -136,6 +145,26 @@ fn options(section: &Section<'_>) -> Result<(&'static str, SinkOptions)> {
             _ => options,
         },
     ))
+}
+
+/// None where the file leaves that to the sink.
+fn safety(section: &Section<'_>) -> Result<Option<Option<Safety>>> {
+    let figures = FIGURES.map(|key| section.number(key));
+    let [bytes, requests, window] = figures;
+    match (section.switch("safety")?, bytes?, requests?, window?) {
+        (Some(false), None, None, None) => Ok(Some(None)),
+        (Some(true), None, None, None) => Ok(Some(Some(Safety::default()))),
+        (None, None, None, None) => Ok(None),
+        (None | Some(true), Some(bytes), Some(requests), Some(window)) => {
+            let safety = Safety::new(bytes, requests, window, 1);
+            Ok(Some(Some(safety.map_err(|error| section.placed(error))?)))
+        }
+        _ => {
+            let expected =
+                format!("expected all of {FIGURES:?}, or none of them and true or false");
+            Err(section.fault("safety", "", expected))
+        }
+    }
 }
 
 fn http(section: &Section<'_>) -> Result<Http> {

@@ -56,7 +56,7 @@ async fn nothing_is_lost_and_what_is_given_up_is_what_was_rejected() {
     let config = folder.path().join("x.toml");
     let sink = format!(
         "[[sink]]\nname = \"hook\"\nkind = \"http\"\nlabels = [\"*.created\"]\nurl = \"{}\"\n\
-         secret = \"of the tea pots, and long\"\ntimeout = 1000\nattempts = 1000000\n",
+         secret = \"of the tea pots, and long\"\ntimeout = 1000\nattempts = 1000000\nsafety = false\n",
         server.url("/pots")
     );
     std::fs::write(&config, sink).unwrap();
