@@ -180,6 +180,39 @@ payload = "" => label boiled, payload | CEL expression
 }
 
 #[test]
+fn wrong_sinks() {
+    let sink = |text: &str| Given {
+        file: format!("[[sink]]\nlabels = [\"*\"]\n{}", text.replace(r"\n", "\n")),
+        ..Given::default()
+    };
+    judge(
+        sink,
+        r#"
+kind = "http" => name (toa-outbox.toml line 1) | must not be missing
+name = "a/b"\nkind = "stdout" => sink a/b, name (toa-outbox.toml line 3): "a/b" | letters, digits
+name = "amqp"\nkind = "stdout" => sink amqp, name | the broker's
+name = "hook" => sink hook, kind | http
+name = "hook"\nkind = "htp" => sink hook, kind (toa-outbox.toml line 4): "htp" | did you mean http?
+name = "log"\nkind = "file" => sink log, path | must not be missing
+name = "log"\nkind = "file"\npath = "x"\nurl = "http://x" => sink log, url (toa-outbox.toml line 6) | no such setting
+name = "log"\nkind = "file"\npath = "x"\nrotate = 0 => sink log, rotate | at least 1
+name = "log"\nkind = "stdout"\npolicy = "webhok" => sink log, policy | did you mean webhook?
+name = "log"\nkind = "stdout"\nstart = "then" => sink log, start | "then"
+name = "log"\nkind = "stdout"\nattempts = 0 => sink log, attempts | at least 1
+name = "log"\nkind = "stdout"\nsafety = 1 => sink log, safety | true or false
+name = "log"\nkind = "stdout"\nbatch_bytes = 5 => sink log, safety | all of
+name = "log"\nkind = "stdout"\nbatch_bytes = 5\nwindow_requests = 1\nwindow_bytes = 4 => sink log, | batch
+name = "log"\nkind = "stdout"\n[[sink]]\nname = "log"\nkind = "stdout"\nlabels = ["*"] => sink log, name (toa-outbox.toml line 6) | another of that name
+name = "hook"\nkind = "http"\nsecret = "hunter2" => sink hook, url | must not be missing
+name = "hook"\nkind = "http"\nurl = "http://x/hunter2" => sink hook, secret | signed
+name = "hook"\nkind = "http"\nurl = "ftp://x/hunter2"\nsecret = "hunter2 and more" => sink hook, url (toa-outbox.toml line 5)
+name = "hook"\nkind = "http"\nurl = "http://x"\nsecret_file = "nowhere" => sink hook, secret_file (toa-outbox.toml line 6) | cannot be read
+name = "hook"\nkind = "http"\nurl = "http://x"\nsecret = "hunter2 and more"\ntimeout = 20000 => sink hook, timeout | at most 10s
+"#,
+    );
+}
+
+#[test]
 fn layers_that_contradict_each_other() {
     let both = |_: &str| Given {
         env: vec![
