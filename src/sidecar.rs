@@ -331,9 +331,9 @@ impl Sidecar {
         if self.settings.ensure {
             let is_shared = self.sinks.len() + usize::from(self.has_broker) > 1;
             store.ensure(self.settings.retention, is_shared).await?;
-            if !self.sinks.is_empty() {
-                Deliveries::new(&store).ensure().await?;
-            }
+        }
+        if !self.sinks.is_empty() {
+            Deliveries::new(&store).ready(self.settings.ensure).await?;
         }
         let had = Rights::ask(&self.database).await?;
         let failed = store.deliveries();

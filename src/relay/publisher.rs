@@ -323,6 +323,9 @@ impl Publishing {
 
     /// What of it failed for itself, and is not tried again from here; and the rest.
     fn given_up(&self, failures: Vec<Failure>) -> (Vec<Failed>, Vec<Failure>) {
+        if !self.policy.gives_up() {
+            return (Vec::new(), failures);
+        }
         let (mut failed, mut rest) = (Vec::new(), Vec::new());
         for failure in failures {
             let next = match failure.verdict {
@@ -333,10 +336,6 @@ impl Publishing {
                     continue;
                 }
             };
-            if !self.policy.gives_up() {
-                rest.push(failure);
-                continue;
-            }
             if matches!(next, Next::Dead(_)) {
                 self.meters.died();
             }

@@ -55,7 +55,7 @@ impl Registrar {
             tokio::select! {
                 () = stop.cancelled() => return,
                 outcome = self.once() => if let Err(error) = outcome {
-                    self.failed(&error.to_string()).await;
+                    self.failed(&error.to_string());
                 }
             }
         }
@@ -162,7 +162,7 @@ impl Registrar {
         Ok(())
     }
 
-    async fn failed(&mut self, problem: &str) {
+    fn failed(&mut self, problem: &str) {
         self.reports.first(problem, |times| {
             tracing::warn!(
                 times,

@@ -85,7 +85,7 @@ impl Retries {
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
-                _ = care.tick() => if let Err(error) = self.adopt().await {
+                _ = care.tick(), if self.owner.is_none() => if let Err(error) = self.adopt().await {
                     self.unknown(&error.to_string());
                 },
                 _ = tick.tick() => {}

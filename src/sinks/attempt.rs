@@ -43,15 +43,12 @@ pub(super) async fn attempt(
     whole(verdicts)
 }
 
-/// The verdicts, unless all of several messages were refused alike.
+/// The verdicts, unless all of several messages were rejected. That all are to be tried again is said of the destination: to
+/// try them in parts would only ask it more often.
 fn whole(verdicts: Vec<Verdict>) -> Result<Vec<Verdict>, Fault> {
     let is_rejected = |verdict: &Verdict| matches!(verdict, Verdict::Rejected(_));
-    let is_failed = |verdict: &Verdict| matches!(verdict, Verdict::Retry { after: None, .. });
-    if verdicts.len() > 1 && verdicts.iter().all(is_rejected) {
-        return Err(Fault::Rejected("all of it was rejected".into()));
+    match verdicts.len() > 1 && verdicts.iter().all(is_rejected) {
+        true => Err(Fault::Rejected("all of it was rejected".into())),
+        false => Ok(verdicts),
     }
-    if verdicts.len() > 1 && verdicts.iter().all(is_failed) {
-        return Err(Fault::Failed("nothing of it was taken".into()));
-    }
-    Ok(verdicts)
 }

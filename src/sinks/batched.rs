@@ -443,8 +443,7 @@ impl Feeding {
                     circuit,
                     after,
                 } => {
-                    self.shared
-                        .pause(Circuit::new(circuit, reason.clone(), after));
+                    self.pause(Circuit::new(circuit, reason.clone(), after));
                     Answer::owed(Pace::AtOnce, reason)
                 }
             };

@@ -363,6 +363,7 @@ async fn hold_and_write(rig: &Rig, count: usize) {
                 let mut session = database.client().start_session().await.unwrap();
                 session.start_transaction().await.unwrap();
                 rows.insert_one(row).session(&mut session).await.unwrap();
+                // Time is the subject: transactions commit in another order than they began.
                 let held = Duration::from_millis(rand::random_range(0..100));
                 tokio::time::sleep(held).await;
                 session.commit_transaction().await.unwrap();

@@ -87,7 +87,8 @@ impl Delivery<'_> {
         let is_taken =
             |verdict: &Verdict| matches!(verdict, Verdict::Accepted | Verdict::Duplicate);
         // In company the others show that the destination is there.
-        let is_lone = rows == 1 && !verdicts.iter().any(is_taken);
+        let has_taken = verdicts.iter().any(is_taken);
+        let is_lone = rows == 1 && !has_taken;
         let mut verdicts = verdicts.into_iter();
         let gives_up = self.of.policy.gives_up();
         for piece in self.queue.iter_mut().skip(first).take(rows) {
@@ -112,7 +113,8 @@ impl Delivery<'_> {
                 }
             }
         }
-        if went.outcome == Outcome::Failed && rows > 1 {
+        // Nothing goes past it here, so that one to blame among them is found only in parts.
+        if went.outcome == Outcome::Failed && rows > 1 && has_taken {
             went.outcome = Outcome::Stopped;
         }
         went

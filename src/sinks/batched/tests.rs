@@ -55,15 +55,23 @@ impl Stage {
         A: Fn(Vec<usize>) -> F + Send + Sync + 'static,
         F: Future<Output = Result<Vec<Verdict>, BoxError>> + Send + 'static,
     {
+        let terms = Terms {
+            safety,
+            ..Terms::default()
+        };
+        Self::on(terms, act, at_once)
+    }
+
+    fn on<A, F>(terms: Terms, act: A, at_once: usize) -> Self
+    where
+        A: Fn(Vec<usize>) -> F + Send + Sync + 'static,
+        F: Future<Output = Result<Vec<Verdict>, BoxError>> + Send + 'static,
+    {
         let given: Arc<Mutex<Vec<Vec<usize>>>> = Arc::default();
         let sink = Odd {
             act,
             given: given.clone(),
             at_once,
-        };
-        let terms = Terms {
-            safety,
-            ..Terms::default()
         };
         let (batched, run) = Batched::new("odd", Box::new(sink), terms, &Settings::default());
         tokio::spawn(run);
@@ -402,4 +410,35 @@ async fn after_an_outage_a_canary_goes_first_and_an_operator_may_have_to_let_the
         stage.batched.up().await;
         assert_eq!(stage.swept(1..10).await, vec![Answer::Taken; 9]);
     }
+}
+
+fn closed() -> Verdict {
+    Verdict::Retry {
+        reason: "closed".into(),
+        after: None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_said_of_all_of_a_batch_is_said_of_the_destination() {
+    let stage = Stage::of(async |batch: Vec<usize>| Ok(vec![closed(); batch.len()]));
+    let answers = stage.deliver(100).await;
+    assert_eq!(stage.calls().len(), 1, "it is not asked again in parts");
+    let is_counted = |answer: &Answer| !matches!(answer, Answer::Owed { .. });
+    assert!(!answers.iter().any(is_counted), "{answers:?}");
+    assert!(!stage.batched.is_up());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_handler_says_is_said_of_each_message() {
+    let terms = Terms {
+        kind: Kind::Consumer,
+        ..Terms::default()
+    };
+    let act = async |batch: Vec<usize>| Ok(vec![closed(); batch.len()]);
+    let stage = Stage::on(terms, act, usize::MAX);
+    let answers = stage.deliver(100).await;
+    assert_eq!(stage.calls().len(), 1, "no handler is asked twice");
+    let is_counted = |answer: &Answer| matches!(answer, Answer::Failed { .. });
+    assert!(answers.iter().all(is_counted), "{answers:?}");
 }
