@@ -3,7 +3,7 @@
 use std::future::IntoFuture;
 
 use bson::{Bson, Document, doc};
-use futures::TryStreamExt;
+use futures::{StreamExt, TryStreamExt};
 use mongodb::{
     ClientSession, Cursor as Rows,
     options::{Hint, ReadConcern, ReadPreference, SelectionCriteria, WriteConcern},
@@ -15,6 +15,9 @@ use crate::error::Result;
 /// How many rows are kept by one transaction: it is short, since who marks one of them meanwhile has to wait.
 const AT_ONCE: usize = 1000;
 
+const READING: &str = "reading what an outbox holds";
+const KEEPING: &str = "keeping rows for an ordered sink";
+
 impl Cursors {
     /// Keeps every row that the outbox holds for the sink: whatever its state is, it owes it these `routes` from now on, so that the
     /// server does not reap it. A row of which nothing is done says what `all` of its routes are: nobody can publish it then
@@ -22,47 +25,69 @@ impl Cursors {
     ///
     /// In transactions with the cursor: once another has finished, and the sink may have taken some of it, nothing more is kept.
     pub(crate) async fn pin(&self, routes: &[&str], all: &[&str]) -> Result<()> {
-        // First what the server reaps first; then whatever there is, since rows are published meanwhile.
-        let expiring = (doc! { "published": true }, doc! { "publishedAt": 1 });
+        // What the server reaps first comes first; then whatever there is, since rows are published meanwhile.
+        let published = || (doc! { "published": true }, doc! { "publishedAt": 1 });
         let owes = doc! { "outstanding": { "$all": routes } };
         let every = (doc! { "$nor": [owes] }, doc! { "_id": 1 });
-        for (which, order) in [expiring, every] {
-            if !self.pin_all(which, order, routes, all).await? {
+        self.renew().await?;
+        for which in [published(), every] {
+            if !self.pin_all(which, routes, all).await? {
                 return Ok(());
             }
         }
         self.pinned().await
     }
 
+    /// Has what is published stay for its whole retention once more. It is quick: to keep it takes much longer, and the server
+    /// would reap some before its turn.
+    async fn renew(&self) -> Result<()> {
+        // By the time it is asked: what is renewed is not found again.
+        let before = doc! { "$lt": ["$publishedAt", "$$NOW"] };
+        let before = doc! { "published": true, "$expr": before };
+        let mut ids = self.ids((before, doc! { "publishedAt": 1 })).await?;
+        loop {
+            let some = self.some(&mut ids).await?;
+            if some.is_empty() {
+                return Ok(());
+            }
+            let which = doc! { "_id": { "$in": some }, "published": true };
+            let renewed = self
+                .rows
+                .rows
+                .update_many(which, vec![doc! { "$set": { "publishedAt": "$$NOW" } }]);
+            self.within(KEEPING, renewed.into_future()).await?;
+        }
+    }
+
     /// Whether all of it was still to be done.
     async fn pin_all(
         &self,
-        which: Document,
-        order: Document,
+        which: (Document, Document),
         routes: &[&str],
         all: &[&str],
     ) -> Result<bool> {
-        let mut ids = self.ids(which, order).await?;
-        let mut chunk = Vec::with_capacity(AT_ONCE);
+        let mut ids = self.ids(which).await?;
         loop {
-            let next = ids.try_next();
-            let next = self.within("reading what an outbox holds", next).await?;
-            let is_over = next.is_none();
-            chunk.extend(next.and_then(|mut row| row.remove("_id")));
-            let is_full = chunk.len() == AT_ONCE || is_over && !chunk.is_empty();
-            if is_full && !self.pin_these(&chunk, routes, all).await? {
-                return Ok(false);
-            }
-            if is_over {
+            let some = self.some(&mut ids).await?;
+            if some.is_empty() {
                 return Ok(true);
             }
-            if is_full {
-                chunk.clear();
+            if !self.pin_these(&some, routes, all).await? {
+                return Ok(false);
             }
         }
     }
 
-    async fn ids(&self, which: Document, order: Document) -> Result<Rows<Document>> {
+    /// The next of them, up to as many as are changed at once; none: that was all.
+    async fn some(&self, ids: &mut Rows<Document>) -> Result<Vec<Bson>> {
+        let some = ids
+            .try_filter_map(async |mut row| Ok(row.remove("_id")))
+            .take(AT_ONCE)
+            .try_collect();
+        self.within(READING, some).await
+    }
+
+    async fn ids(&self, (which, order): (Document, Document)) -> Result<Rows<Document>> {
         let found = self
             .rows
             .rows
@@ -72,7 +97,7 @@ impl Cursors {
             .read_concern(ReadConcern::majority())
             .selection_criteria(SelectionCriteria::ReadPreference(ReadPreference::Primary))
             .into_future();
-        self.within("reading what an outbox holds", found).await
+        self.within(READING, found).await
     }
 
     /// Whether it was still to be done.
@@ -89,10 +114,9 @@ impl Cursors {
     }
 
     async fn pin_once(&self, ids: &[Bson], routes: &[&str], all: &[&str]) -> Result<bool> {
-        let attempted = "keeping rows for an ordered sink";
         let client = self.rows.database.client();
         let started = client.start_session().into_future();
-        let mut session = self.within(attempted, started).await?;
+        let mut session = self.within(KEEPING, started).await?;
         let pinning = async {
             let started = session.start_transaction();
             started.write_concern(WriteConcern::majority()).await?;
@@ -103,7 +127,7 @@ impl Cursors {
             }
             Ok(is_open)
         };
-        self.within(attempted, pinning).await
+        self.within(KEEPING, pinning).await
     }
 
     async fn pin_in(
@@ -150,9 +174,7 @@ impl Cursors {
         };
         let over = self.all.update_one(open, doc! { "$set": over });
         let over = over.write_concern(WriteConcern::majority());
-        self.within("keeping rows for an ordered sink", over.into_future())
-            .await
-            .map(drop)
+        self.within(KEEPING, over.into_future()).await.map(drop)
     }
 
     /// The last id there is, of any row.

@@ -496,15 +496,13 @@ async fn an_origin_beside_an_expiry_of_seconds_misses_nothing() {
     rig.settings.retention = Duration::from_secs(5);
     let _checker = rig.consume("created").await;
     let before = rig.open().await;
-    // Published by one who did not know the sink, and gone long before the last is written.
-    let published = bson::DateTime::now().saturating_add_duration(Duration::from_secs(if soak() {
-        10
-    } else {
-        4
-    }));
+    // Published by one who did not know the sink.
+    let until =
+        |left: i64| bson::DateTime::from_millis(bson::DateTime::now().timestamp_millis() + left);
+    let minute = until(60_000);
     rig.seed(held, |row, _| {
         row.insert("published", true);
-        row.insert("publishedAt", published);
+        row.insert("publishedAt", minute);
     })
     .await;
     let held: BTreeSet<String> = rig.ids(doc! {}).await.into_iter().collect();
@@ -525,6 +523,10 @@ async fn an_origin_beside_an_expiry_of_seconds_misses_nothing() {
         rig.count(doc! { "published": true }).await > more
     })
     .await;
+    // To expire in three seconds, long before all of it can be kept one by one.
+    let soon = doc! { "$set": { "publishedAt": until(3000 - 5000) } };
+    let which = doc! { "publishedAt": minute };
+    rig.rows().update_many(which, soon).await.unwrap();
     let there: BTreeSet<String> = rig.ids(doc! {}).await.into_iter().collect();
     assert!(there.is_superset(&held), "nothing has expired yet");
     let pots = Outbox::builder(&rig.database, rig.component.clone(), rig.settings.clone())
