@@ -586,8 +586,8 @@ async fn poison(bad: impl Fn(&Log) -> &Mutex<BTreeSet<String>>) -> (Rig, Log, Ou
     .await;
     log.has(count as usize - 1).await;
     log.0.is_down.store(true, Relaxed);
-    rig.seed(count, |_, _| {}).await;
     let calls = log.0.calls.load(Relaxed);
+    rig.seed(count, |_, _| {}).await;
     // Seven halvings, five failures of the first alone, and one of its neighbour.
     eventually(patience(), "the outage is felt", async || {
         log.0.calls.load(Relaxed) > calls + 12
