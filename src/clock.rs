@@ -46,6 +46,13 @@ pub(crate) async fn at(moment: Option<tokio::time::Instant>) {
     }
 }
 
+/// At once, and then this often; where one comes late, the next is that long after it. Of the timer's clock, too.
+pub(crate) fn every(span: Duration) -> tokio::time::Interval {
+    let mut ticks = tokio::time::interval(span);
+    ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+    ticks
+}
+
 impl Add<Duration> for Moment {
     type Output = Self;
 

@@ -22,6 +22,8 @@ mod mode;
 mod outlet;
 mod policy;
 pub(crate) mod safety;
+#[cfg(test)]
+mod samples;
 pub(crate) mod stdout;
 mod tls;
 

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use bson::doc;
 use mongodb::Database;
-use tokio::time::{MissedTickBehavior, interval, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::Health;
+use crate::clock::every;
 
 const EVERY: Duration = Duration::from_secs(2);
 
@@ -16,8 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Asks until it is stopped. The primary, since it is the one that rows are read from and marked on.
 pub(crate) async fn pulse(database: Database, health: Health, stop: CancellationToken) {
-    let mut tick = interval(EVERY);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut tick = every(EVERY);
     loop {
         tokio::select! {
             () = stop.cancelled() => return,

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use tokio::time::{Instant, MissedTickBehavior, timeout};
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use crate::{
+    clock::every,
     metrics::BacklogMeters,
     report::Reports,
     store::{Store, Waiting},
@@ -26,8 +27,7 @@ pub(crate) struct Watch {
 
 impl Watch {
     pub(crate) async fn run(mut self, stop: CancellationToken) {
-        let mut tick = tokio::time::interval(self.every);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut tick = every(self.every);
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,

@@ -2,11 +2,12 @@
 
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
-use tokio::time::{MissedTickBehavior, timeout};
+use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
 use super::{line::Line, registrar::RENEWAL};
 use crate::{
+    clock::every,
     error::Result,
     metrics::DebtMeters,
     report::Reports,
@@ -32,8 +33,7 @@ pub(super) struct Debts {
 
 impl Debts {
     pub(super) async fn run(mut self, stop: CancellationToken) {
-        let mut tick = tokio::time::interval(self.every);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut tick = every(self.every);
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,

@@ -10,10 +10,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use tokio::{
-    sync::{Mutex, Notify, mpsc},
-    time::MissedTickBehavior,
-};
+use tokio::sync::{Mutex, Notify, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use super::{
@@ -22,6 +19,7 @@ use super::{
     publisher::Publisher,
 };
 use crate::{
+    clock::every,
     error::Result,
     metrics::Meters,
     report::Reports,
@@ -114,8 +112,7 @@ pub(crate) struct Pump {
 
 impl Pump {
     pub(crate) async fn run(mut self, stop: CancellationToken) {
-        let mut tick = tokio::time::interval(self.interval);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut tick = every(self.interval);
         let mut returned = self.sink.returns();
         loop {
             tokio::select! {

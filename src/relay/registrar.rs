@@ -3,14 +3,12 @@
 use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use futures::future::select_all;
-use tokio::{
-    sync::watch,
-    time::{Instant, MissedTickBehavior},
-};
+use tokio::{sync::watch, time::Instant};
 use tokio_util::sync::CancellationToken;
 
 use super::line::{Line, Lines};
 use crate::{
+    clock::every,
     error::Result,
     report::Reports,
     sinks::{Batched, Kind, Outlet},
@@ -20,7 +18,7 @@ use crate::{
 /// The least time from one look to the next: replicas by the hundred look too.
 pub(super) const LEAST: Duration = Duration::from_secs(1);
 
-/// How often it is said that a route is served, where the grace is not another than usual.
+/// How often it is said at the least that a route is served.
 pub(crate) const RENEWAL: Duration = Duration::from_secs(5 * 60);
 
 /// After how many looks of one everybody has looked again.
@@ -43,8 +41,7 @@ pub(super) struct Registrar {
 
 impl Registrar {
     pub(super) async fn run(mut self, stop: CancellationToken) {
-        let mut tick = tokio::time::interval(self.every);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut tick = every(self.every);
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,
@@ -63,7 +60,7 @@ impl Registrar {
 
     async fn once(&mut self) -> Result<()> {
         self.pause().await?;
-        if self.renewed.elapsed() >= self.grace / 3 {
+        if self.renewed.elapsed() >= RENEWAL.min(self.grace / 3) {
             self.renew().await?;
             self.renewed = Instant::now();
         }

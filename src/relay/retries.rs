@@ -7,12 +7,11 @@ use std::{collections::HashMap, sync::Arc, time::Duration};
 
 use bson::RawDocument;
 use futures::future::join_all;
-use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::{ordered::Owner, owed::Owed};
 use crate::{
-    clock::{Moment, Term},
+    clock::{Moment, Term, every},
     error::Result,
     metrics::Meters,
     report::Reports,
@@ -78,10 +77,8 @@ enum Fate {
 
 impl Retries {
     pub(super) async fn run(mut self, stop: CancellationToken) {
-        let mut tick = tokio::time::interval(self.look);
-        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let mut care = tokio::time::interval(CARE);
-        care.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut tick = every(self.look);
+        let mut care = every(CARE);
         loop {
             tokio::select! {
                 () = stop.cancelled() => return,

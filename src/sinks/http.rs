@@ -312,6 +312,4 @@ impl fmt::Debug for Http {
 }
 
 #[cfg(test)]
-mod samples;
-#[cfg(test)]
 mod tests;

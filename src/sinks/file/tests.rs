@@ -1,38 +1,15 @@
-use std::{collections::BTreeMap, fs};
+use std::fs;
 
-use bson::{Bson, doc};
+use bson::doc;
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::*;
-use crate::{clock::Term, sinks::Route};
-
-fn message(row: &str, body: &[u8], content_type: &'static str) -> Message {
-    let route = Route {
-        component: "tea.pots".into(),
-        label: "created".into(),
-        exchange: String::new(),
-        content_type,
-        mandatory: false,
-        headers: BTreeMap::new(),
-    };
-    Message {
-        row: row.to_owned(),
-        entity: Bson::from(7),
-        time: Some(1_767_323_045),
-        body: body.to_vec(),
-        route: Arc::new(route),
-        attempt: 1,
-        is_replay: false,
-        is_live: true,
-        position: None,
-        term: Term::Endless,
-    }
-}
+use crate::sinks::samples::{message, message_of};
 
 fn numbered(numbers: std::ops::Range<usize>) -> Vec<Message> {
     numbers
-        .map(|number| message(&number.to_string(), b"{}", "application/json"))
+        .map(|number| message(&number.to_string(), "{}"))
         .collect()
 }
 
@@ -65,8 +42,8 @@ async fn a_message_is_a_line_of_json() {
     let state = crate::Encoding::Json
         .encode(&doc! { "_id": 7, "says": "two\nlines" }.into())
         .unwrap();
-    let plain = message("one", &state, "application/json");
-    let packed = message("two", &[0xff, 0x00], "application/msgpack");
+    let plain = message_of("one", &state, "application/json");
+    let packed = message_of("two", &[0xff, 0x00], "application/msgpack");
     append(&sink, &[plain, packed]).await;
     let text = fs::read_to_string(path(&dir)).unwrap();
     let lines: Vec<&str> = text.lines().collect();

@@ -200,7 +200,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::sinks::http::samples::{message, message_of};
+    use crate::sinks::samples::{message, message_of};
 
     const MOST: usize = 1024;
 

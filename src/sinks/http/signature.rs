@@ -80,7 +80,7 @@ pub(super) fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sinks::http::samples::message;
+    use crate::sinks::samples::message;
 
     #[test]
     fn signatures_are_those_of_the_specification() {

@@ -6,10 +6,8 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
 use tokio::time::Instant;
 
-use super::{
-    samples::{message, message_of},
-    *,
-};
+use super::*;
+use crate::sinks::samples::{message, message_of};
 
 // The one that tests from outside use.
 #[path = "../../../tests/support/hook.rs"]

@@ -10,11 +10,11 @@ use crate::{
 };
 
 /// One whose payload is JSON.
-pub(super) fn message(row: &str, body: &str) -> Message {
+pub(in crate::sinks) fn message(row: &str, body: &str) -> Message {
     message_of(row, body.as_bytes(), "application/json")
 }
 
-pub(super) fn message_of(row: &str, body: &[u8], content_type: &'static str) -> Message {
+pub(in crate::sinks) fn message_of(row: &str, body: &[u8], content_type: &'static str) -> Message {
     let route = Route {
         component: "tea.pots".into(),
         label: "created".into(),
