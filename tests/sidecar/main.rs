@@ -11,6 +11,7 @@ mod many;
 mod process;
 mod ready;
 mod rights;
+mod rolling;
 mod share;
 mod sinks;
 mod stop;
