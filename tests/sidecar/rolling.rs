@@ -144,11 +144,16 @@ async fn a_new_sink_and_a_new_label_miss_nothing_while_old_sidecars_go_on() {
     assert!(first.stop().await.success());
     let first = fleet.new("c").await;
     let before = before.stop().await;
-    // From now on all is owed to the new ones, whoever publishes it.
+    // From now on all is owed to the new ones, whoever publishes it; and they can neither deliver it nor remember it.
+    fleet.server.answers(|_| Reply::status(503));
     let beside = Writer::start(&town);
     some(&town, 600).await;
+    first.kill();
+    some(&town, 600).await;
+    let first = fleet.new("d").await;
     assert!(second.stop().await.success());
-    let second = fleet.new("d").await;
+    let second = fleet.new("e").await;
+    fleet.server.answers(|_| Reply::status(204));
     some(&town, 200).await;
     let beside = beside.stop().await;
     town.settled().await;
@@ -156,7 +161,7 @@ async fn a_new_sink_and_a_new_label_miss_nothing_while_old_sidecars_go_on() {
     assert_eq!(fleet.missed(&before.created), 0, "of the old label before");
     assert_eq!(fleet.missed(&beside.created), 0, "of the old label");
     assert_eq!(fleet.missed(&beside.updated), 0, "of the new label");
-    let logs = [fleet.log("c"), fleet.log("d")].map(|path| std::fs::read_to_string(path).unwrap());
+    let logs = ["c", "d", "e"].map(|replica| std::fs::read_to_string(fleet.log(replica)).unwrap());
     let beside_all = beside.created.iter().chain(&beside.updated);
     let missed = beside_all.filter(|id| !logs.iter().any(|log| log.contains(id.as_str())));
     assert_eq!(missed.count(), 0, "of the new sink");
