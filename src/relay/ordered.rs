@@ -24,6 +24,7 @@ mod flight;
 mod intake;
 mod owner;
 mod piece;
+mod portion;
 mod settle;
 mod source;
 mod went;
@@ -49,7 +50,7 @@ use crate::{
     },
 };
 use bisection::Bisection;
-use delivery::Delivery;
+use delivery::{Delivery, Doubt};
 use piece::Renderer;
 use source::Source;
 
@@ -206,7 +207,7 @@ impl Ordered {
             passed: None,
             saved: Instant::now(),
             began: None,
-            doubt: (0, String::new()),
+            doubt: Doubt::default(),
         };
         let delivering = delivery.run();
         tokio::pin!(reading, delivering);

@@ -17,7 +17,7 @@ mod pacing;
 use std::{
     ops::Range,
     panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
+    sync::{Arc, MutexGuard, PoisonError},
     time::Duration,
 };
 
@@ -89,6 +89,8 @@ struct Shared {
     sink: Box<dyn Erased>,
     /// Whose batch it is: one at a time.
     turn: Mutex<()>,
+    /// Of all that it is given, by whomever.
+    pacing: std::sync::Mutex<Pacing>,
     cap: Cap,
     /// What it takes, besides a pause that it has not seen yet.
     open: watch::Sender<Open>,
@@ -128,6 +130,7 @@ impl Batched {
             name: name.into(),
             sink,
             turn: Mutex::default(),
+            pacing: std::sync::Mutex::new(Pacing::new(terms.safety)),
             cap: Cap::new(settings.inflight),
             open: watch::Sender::new(Open::All),
             halt: Halt::new(),
@@ -138,7 +141,6 @@ impl Batched {
         let (queue, inbox) = mpsc::unbounded_channel();
         let stop = CancellationToken::new();
         let feeding = Feeding {
-            pacing: Pacing::new(shared.terms.safety),
             shared: shared.clone(),
             inbox,
             longest: settings.interval.max(LEAST_REST),
@@ -244,7 +246,17 @@ impl Batched {
         *self.shared.cuts.borrow()
     }
 
-    /// Gives it a batch beside the queue, for who keeps an order of his own.
+    /// How many of these it may be given together beside the queue, from the first on; at least one.
+    pub(crate) fn fitting(&self, messages: &[Message]) -> usize {
+        self.shared.fitting(messages)
+    }
+
+    /// The destination is down, as who keeps an order of his own has found out.
+    pub(crate) fn is_down(&self) {
+        self.shared.pacing().is_down();
+    }
+
+    /// Gives it a batch that [fits](Self::fitting) beside the queue, for who keeps an order of his own.
     pub(crate) async fn deliver_all(
         &self,
         messages: &[Message],
@@ -265,7 +277,8 @@ impl Batched {
 }
 
 impl Shared {
-    /// Gives these to the sink, once no other batch is with it, unless it is cut, or has been since there were so many `cuts`.
+    /// Gives these to the sink, once no other batch is with it, if they may leave then; unless it is cut, or has been since there
+    /// were so many `cuts`.
     async fn deliver(&self, messages: &[Message], cuts: u64) -> Result<Vec<Verdict>, Fault> {
         let mut cut = self.cuts.subscribe();
         let delivered = async {
@@ -274,13 +287,65 @@ impl Shared {
             if !messages.iter().all(|message| message.term.holds()) {
                 return Err(Fault::Cut);
             }
-            attempt(&*self.sink, messages, self.timeout).await
+            self.leave(messages)?;
+            let delivered = attempt(&*self.sink, messages, self.timeout).await;
+            match &delivered {
+                Ok(verdicts) => self.taken(messages, verdicts),
+                Err(Fault::Unreachable(_)) => self.pacing().is_away(messages),
+                Err(_) => {}
+            }
+            delivered
         };
         tokio::select! {
             biased;
             _ = cut.wait_for(|&now| now != cuts) => Err(Fault::Cut),
             delivered = delivered => delivered,
         }
+    }
+
+    /// Whether these may leave now; if so, they have been counted.
+    fn leave(&self, messages: &[Message]) -> Result<(), Fault> {
+        let now = Instant::now();
+        if !self.halt.runs() {
+            return Err(Fault::Later(now));
+        }
+        let leave = self.pacing().leave(now, messages);
+        match leave {
+            Leave::Now => Ok(()),
+            Leave::Later(then) => Err(Fault::Later(then)),
+            Leave::Never(reason) => Err(Fault::Never(reason)),
+            Leave::Confirmed(reason) => {
+                self.pause(Circuit::new(None, reason, None));
+                Err(Fault::Later(now))
+            }
+        }
+    }
+
+    /// Before anyone else has his turn, so that nothing follows a canary that an operator is to see.
+    fn taken(&self, messages: &[Message], verdicts: &[Verdict]) {
+        for (message, verdict) in messages.iter().zip(verdicts) {
+            let reason = match verdict {
+                Verdict::Accepted | Verdict::Duplicate => self.pacing().taken(message),
+                _ => None,
+            };
+            if let Some(reason) = reason {
+                self.pause(Circuit::new(None, reason, None));
+            }
+        }
+    }
+
+    /// How many of these go together, at least one.
+    fn fitting(&self, messages: &[Message]) -> usize {
+        let most = self.pacing().together(messages);
+        let at_once = || self.sink.at_once(&messages[..most]);
+        // One that panics is asked for all of them, and is halved if it does not take them.
+        let count = catch_unwind(AssertUnwindSafe(at_once)).unwrap_or(most);
+        count.clamp(1, most)
+    }
+
+    /// Nothing that panics is called under the lock, so a poisoned one is as good as any.
+    fn pacing(&self) -> MutexGuard<'_, Pacing> {
+        self.pacing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes nothing until it is resumed.
@@ -296,6 +361,7 @@ impl Shared {
             self.name,
         );
         self.halt.ask(circuit);
+        self.pacing().is_paused();
         self.opens(Open::Nothing);
     }
 
@@ -310,7 +376,6 @@ impl Shared {
 struct Feeding {
     shared: Arc<Shared>,
     inbox: mpsc::UnboundedReceiver<Queued>,
-    pacing: Pacing,
     /// The longest it rests of its own accord.
     longest: Duration,
     /// When its rest is over.
@@ -325,10 +390,11 @@ impl Feeding {
         let mut queued = Vec::with_capacity(MOST);
         let mut halt = self.shared.halt.watch();
         loop {
+            let room = self.shared.pacing().until();
             tokio::select! {
                 biased;
                 () = at(self.until) => self.wake(),
-                () = at(self.pacing.until()) => self.wake(),
+                () = at(room) => self.wake(),
                 () = halt.changed() => self.wake(),
                 count = self.inbox.recv_many(&mut queued, MOST) => match count {
                     0 => return,
@@ -343,7 +409,10 @@ impl Feeding {
         let mut batch = Batch::of(*self.shared.cuts.borrow());
         let mut queued: Vec<Queued> = queued.collect();
         // Not one by one, where new and old come by turns. Those of a row stay as they are.
-        queued.sort_by_key(|queued| self.pacing.is_behind(&queued.message));
+        {
+            let pacing = self.shared.pacing();
+            queued.sort_by_key(|queued| pacing.is_behind(&queued.message));
+        }
         for queued in queued {
             match queued.cuts == batch.cuts && queued.message.term.holds() {
                 true => batch.add(queued),
@@ -359,20 +428,17 @@ impl Feeding {
                 // Dropped with the batch.
                 continue;
             }
-            let end = part.start + self.fitting(&batch.messages[part.clone()]);
+            let end = part.start + self.shared.fitting(&batch.messages[part.clone()]);
             parts.push(end..part.end);
             part.end = end;
-            if !self.leaves(&mut batch, part.clone()) {
-                continue;
-            }
             let messages = &batch.messages[part.clone()];
             match self.shared.deliver(messages, batch.cuts).await {
                 Ok(verdicts) => self.take(&mut batch, part, verdicts),
                 Err(Fault::Cut) => return,
-                Err(Fault::Unreachable(reason)) => {
-                    self.pacing.is_away(&batch.messages[part]);
-                    return self.rest(&reason, None);
-                }
+                // What waits is dropped with the batch.
+                Err(Fault::Later(_)) => self.tell(),
+                Err(Fault::Never(reason)) => batch.settle(part.start, Answer::Rejected { reason }),
+                Err(Fault::Unreachable(reason)) => return self.rest(&reason, None),
                 Err(Fault::Failed(_) | Fault::Rejected(_)) if part.len() > 1 => {
                     let middle = part.start + part.len() / 2;
                     parts.push(middle..part.end);
@@ -380,35 +446,12 @@ impl Feeding {
                 }
                 // Of one alone that is rejected there is a verdict.
                 Err(Fault::Failed(reason) | Fault::Rejected(reason)) => {
-                    self.pacing.failed(&batch.messages[part.start]);
+                    self.shared.pacing().failed(&batch.messages[part.start]);
                     self.rest(&reason, None);
                     batch.settle(part.start, Answer::Failed { reason });
                 }
             }
         }
-    }
-
-    /// How many of these go together, at least one.
-    fn fitting(&self, messages: &[Message]) -> usize {
-        let most = self.pacing.together(messages);
-        let at_once = || self.shared.sink.at_once(&messages[..most]);
-        // One that panics is asked for all of them, and is halved if it does not take them.
-        let count = catch_unwind(AssertUnwindSafe(at_once)).unwrap_or(most);
-        count.clamp(1, most)
-    }
-
-    /// Whether these may leave now as far as they are no news. What waits is dropped with the batch.
-    fn leaves(&mut self, batch: &mut Batch, part: Range<usize>) -> bool {
-        match self
-            .pacing
-            .leave(Instant::now(), &batch.messages[part.clone()])
-        {
-            Leave::Now => return true,
-            Leave::Later => self.tell(),
-            Leave::Never(reason) => batch.settle(part.start, Answer::Rejected { reason }),
-            Leave::Confirmed(reason) => self.pause(Circuit::new(None, reason, None)),
-        }
-        false
     }
 
     fn take(&mut self, batch: &mut Batch, part: Range<usize>, verdicts: Vec<Verdict>) {
@@ -418,15 +461,12 @@ impl Feeding {
         let is_whole = verdicts.iter().all(is_retry);
         let is_each = is_handler || verdicts.len() == 1 || !is_whole;
         if is_whole {
-            self.pacing.failed(&batch.messages[part.start]);
+            self.shared.pacing().failed(&batch.messages[part.start]);
         }
         for (index, verdict) in part.zip(verdicts) {
             let answer = match verdict {
                 Verdict::Accepted | Verdict::Duplicate => {
                     self.failures = 0;
-                    if let Some(reason) = self.pacing.taken(&batch.messages[index]) {
-                        self.pause(Circuit::new(None, reason, None));
-                    }
                     Answer::Taken
                 }
                 Verdict::Rejected(reason) => Answer::Rejected { reason },
@@ -443,7 +483,8 @@ impl Feeding {
                     circuit,
                     after,
                 } => {
-                    self.pause(Circuit::new(circuit, reason.clone(), after));
+                    let circuit = Circuit::new(circuit, reason.clone(), after);
+                    self.shared.pause(circuit);
                     Answer::owed(Pace::AtOnce, reason)
                 }
             };
@@ -470,13 +511,6 @@ impl Feeding {
         });
     }
 
-    /// Takes nothing until it is resumed.
-    fn pause(&mut self, circuit: Circuit) {
-        self.shared.pause(circuit);
-        self.pacing.is_paused();
-        self.tell();
-    }
-
     /// Takes messages again, if neither its rest nor a pause is in the way.
     fn wake(&mut self) {
         let rests = self.until.is_some_and(|until| Instant::now() < until);
@@ -484,16 +518,16 @@ impl Feeding {
             self.until = None;
         }
         if self.shared.halt.runs() {
-            self.pacing.is_resumed();
+            self.shared.pacing().is_resumed();
         }
-        self.pacing.wake(Instant::now());
+        self.shared.pacing().wake(Instant::now());
         self.tell();
     }
 
     /// Has those who hand over messages know what is taken.
     fn tell(&self) {
         let is_up = self.until.is_none() && self.shared.halt.runs();
-        let open = match (is_up, self.pacing.until()) {
+        let open = match (is_up, self.shared.pacing().until()) {
             (false, _) => Open::Nothing,
             (true, Some(_)) => Open::New,
             (true, None) => Open::All,

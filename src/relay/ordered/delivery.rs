@@ -13,12 +13,13 @@ use super::{
     Ended, Ordered,
     bisection::{Ask, Bisection, Outcome, Then},
     piece::Piece,
+    portion::Portion,
     source::{Read, age},
     went::Went,
 };
 use crate::{
     clock::Term,
-    sinks::{Fault, Message},
+    sinks::{Fault, Verdict},
     store::cursors::{Cursor, Place},
 };
 
@@ -35,8 +36,24 @@ pub(super) struct Delivery<'a> {
     pub(super) saved: Instant,
     /// When the last batch began.
     pub(super) began: Option<Instant>,
-    /// How often the first has failed alone, and why the last time.
-    pub(super) doubt: (u32, String),
+    pub(super) doubt: Doubt,
+}
+
+/// What is known of the first if it has failed alone.
+#[derive(Default)]
+pub(super) struct Doubt {
+    failures: u32,
+    /// Why the last time.
+    reason: String,
+    /// How many of its labels were not tried then.
+    untried: usize,
+}
+
+/// What became of a batch.
+enum Sent {
+    Went(Went),
+    /// It may not leave before then.
+    Later(Instant),
 }
 
 impl Delivery<'_> {
@@ -64,25 +81,36 @@ impl Delivery<'_> {
                 None => (0, 0),
             },
         };
+        let portion = self.portion(first, asked);
         // Begun before the right is asked for, so that whoever ends it sees what is on its way.
         let flying = self.of.flight.begin();
-        self.began = Some(Instant::now());
-        let went = match asked {
-            0 => Went::badly(Outcome::None, "it has no neighbour".into()),
-            rows => self.deliver(first, rows).await?,
+        let began = Instant::now();
+        let sent = match asked {
+            0 => Sent::Went(Went::badly(Outcome::None, "it has no neighbour".into())),
+            _ => self.deliver(&portion).await?,
         };
-        if first == 0 && matches!(went.outcome, Outcome::Failed | Outcome::Rejected) {
-            self.doubt = (self.bisection.failures() + 1, went.reason.clone());
-        }
-        let then = self.bisection.told(went.outcome, asked);
+        let went = match sent {
+            Sent::Went(went) => went,
+            Sent::Later(then) => {
+                drop(flying);
+                return self.room(then).await;
+            }
+        };
+        let then = self.told(&went, &portion);
         match then {
             Then::Park => {
-                let (attempts, reason) = self.doubt.clone();
-                self.park(0, &reason, attempts);
+                let Doubt {
+                    failures,
+                    reason,
+                    untried,
+                } = std::mem::take(&mut self.doubt);
+                self.park(0, &reason, failures, untried);
             }
-            Then::ParkNeighbour => self.park(first, &went.reason, 1),
+            Then::ParkNeighbour => self.park(first, &went.reason, 1, portion.untried),
             Then::Go | Then::Wait(_) => {}
         }
+        // One that was cut is as good as full.
+        self.began = (portion.rows == asked).then_some(began);
         self.settle().await?;
         drop(flying);
         if let Some(circuit) = went.pause {
@@ -93,6 +121,33 @@ impl Delivery<'_> {
             Then::Wait(wait) => self.rest(wait, &went.reason).await,
             Then::Go | Then::Park | Then::ParkNeighbour => Ok(()),
         }
+    }
+
+    /// What follows from how it went.
+    fn told(&mut self, went: &Went, portion: &Portion) -> Then {
+        let Portion {
+            first,
+            rows,
+            untried,
+            ..
+        } = *portion;
+        if first == 0 && matches!(went.outcome, Outcome::Failed | Outcome::Rejected) {
+            self.doubt = Doubt {
+                failures: self.bisection.failures() + 1,
+                reason: went.reason.clone(),
+                untried,
+            };
+        }
+        let then = self.bisection.told(went.outcome, rows);
+        if self.bisection.is_down() {
+            self.of.batched.is_down();
+        }
+        if went.outcome != Outcome::Taken {
+            // What is left of them is new no more.
+            let tried = self.queue.iter_mut().skip(first).take(rows);
+            tried.for_each(|piece| piece.new_until = None);
+        }
+        then
     }
 
     /// How many rows from the first on can be delivered, up to `size`.
@@ -118,41 +173,36 @@ impl Delivery<'_> {
             .map(|(index, _)| index)
     }
 
-    /// Delivers so many rows from one on.
-    async fn deliver(&mut self, first: usize, rows: usize) -> Result<Went, Ended> {
-        let attempt = self.bisection.failures().saturating_add(1);
-        let pieces = self.queue.iter().skip(first).take(rows);
-        let messages: Vec<Message> = pieces
-            .flat_map(|piece| &piece.todo)
-            .map(|(_, message)| Message {
-                attempt,
-                ..message.clone()
-            })
-            .collect();
-        if messages.is_empty() {
-            return Ok(Went::taken());
-        }
+    async fn deliver(&mut self, portion: &Portion) -> Result<Sent, Ended> {
+        let messages = &portion.messages;
+        let Some(attempt) = messages.first().map(|message| message.attempt) else {
+            return Ok(Sent::Went(Went::taken()));
+        };
         let cuts = self.of.batched.cuts();
         if !self.of.is_owner(self.term) {
             return Err(Ended::Over);
         }
+        let flying = self.of.meters.flying();
+        let delivered = self.of.batched.deliver_all(messages, cuts).await;
+        drop(flying);
+        let went = match delivered {
+            Ok(verdicts) => self.take(portion, verdicts),
+            Err(Fault::Cut) => return Err(Ended::Over),
+            Err(Fault::Later(then)) => return Ok(Sent::Later(then)),
+            Err(Fault::Never(reason)) => self.take(portion, vec![Verdict::Rejected(reason)]),
+            Err(Fault::Failed(reason)) => self.failed(portion, Outcome::Failed, reason),
+            Err(Fault::Rejected(reason)) => self.failed(portion, Outcome::Rejected, reason),
+            Err(Fault::Unreachable(reason)) => self.failed(portion, Outcome::Away, reason),
+        };
         if attempt > 1 {
             self.of.meters.retried();
         }
-        let _flying = self.of.meters.flying();
-        let delivered = self.of.batched.deliver_all(&messages, cuts).await;
-        Ok(match delivered {
-            Ok(verdicts) => self.take(first, rows, verdicts),
-            Err(Fault::Cut) => return Err(Ended::Over),
-            Err(Fault::Failed(reason)) => self.failed(first, rows, Outcome::Failed, reason),
-            Err(Fault::Rejected(reason)) => self.failed(first, rows, Outcome::Rejected, reason),
-            Err(Fault::Unreachable(reason)) => self.failed(first, rows, Outcome::Away, reason),
-        })
+        Ok(Sent::Went(went))
     }
 
-    fn park(&mut self, index: usize, reason: &str, attempts: u32) {
+    fn park(&mut self, index: usize, reason: &str, attempts: u32, untried: usize) {
         if let Some(piece) = self.queue.get_mut(index) {
-            piece.park(reason, attempts);
+            piece.park(reason, attempts, untried);
         }
     }
 
@@ -186,6 +236,15 @@ impl Delivery<'_> {
         let until = Instant::now() + wait;
         self.of
             .owned_until(self.term, self.stop, tokio::time::sleep_until(until))
+            .await
+    }
+
+    /// Waits until there is room for what is next, or until this replica is to stop.
+    async fn room(&mut self, then: Instant) -> Result<(), Ended> {
+        let first = self.queue.front();
+        self.of.behind(first.and_then(|piece| age(piece.made)));
+        self.of
+            .owned_until(self.term, self.stop, tokio::time::sleep_until(then))
             .await
     }
 
