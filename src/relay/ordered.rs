@@ -208,6 +208,7 @@ impl Ordered {
             saved: Instant::now(),
             began: None,
             doubt: Doubt::default(),
+            is_fresh: true,
         };
         let delivering = delivery.run();
         tokio::pin!(reading, delivering);

@@ -41,6 +41,8 @@ struct Inner {
     taken: watch::Sender<Vec<Taken>>,
     is_down: AtomicBool,
     failing: Mutex<BTreeSet<String>>,
+    /// Which attempt it was that failed, of those that did alone.
+    lone: Mutex<Vec<u32>>,
     rejected: Mutex<BTreeSet<String>>,
     calls: AtomicUsize,
     /// Who called last, by the number each has been given.
@@ -56,6 +58,7 @@ struct Taken {
     position: Option<String>,
     body: Vec<u8>,
     is_replay: bool,
+    is_live: bool,
 }
 
 impl Sink for Log {
@@ -74,6 +77,9 @@ impl Sink for Log {
             batch.iter().any(|message| rows.contains(message.row()))
         };
         if has(&log.failing) {
+            if let [alone] = batch {
+                log.lone.lock().unwrap().push(alone.attempt());
+            }
             return Err("indigestible".into());
         }
         if has(&log.rejected) {
@@ -109,6 +115,7 @@ impl Taken {
             position: message.position().map(ToOwned::to_owned),
             body: message.body().to_owned(),
             is_replay: message.is_replay(),
+            is_live: message.is_live(),
         }
     }
 }
@@ -640,6 +647,40 @@ async fn a_row_that_fails_is_parked_once_its_neighbour_passes_and_is_replayed() 
     pots.shutdown().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn how_often_a_row_has_failed_is_known_to_whoever_is_the_owner() {
+    let rig = rig().await;
+    let log = Log::default();
+    let poisoned = uuid::Uuid::now_v7();
+    log.0.failing.lock().unwrap().insert(poisoned.to_string());
+    rig.seed(40, |row, index| {
+        if index == 20 {
+            row.insert("_id", bson::Uuid::from_bytes(*poisoned.as_bytes()));
+        }
+    })
+    .await;
+    for times in 1..5_i64 {
+        let pots = open(&rig, &log, SinkOptions::ordered()).await;
+        eventually(patience(), "it fails once more", async || {
+            let cursor = cursors(&rig).find_one(cursor_of(&rig)).await.unwrap();
+            let failed = cursor.and_then(|cursor| cursor.get_document("failed").cloned().ok());
+            failed.is_some_and(|failed| failed.get_i64("times").is_ok_and(|now| now >= times))
+        })
+        .await;
+        pots.shutdown().await;
+    }
+    let pots = open(&rig, &log, SinkOptions::ordered()).await;
+    log.has(39).await;
+    rig.settled().await;
+    let dead = dead(&rig).await;
+    assert_eq!((dead.len(), dead_row(&dead[0])), (1, poisoned.to_string()));
+    assert_eq!(attempts(&dead[0]), 5);
+    assert_eq!(*log.0.lone.lock().unwrap(), [1, 2, 3, 4, 5], "none anew");
+    let cursor = cursors(&rig).find_one(cursor_of(&rig)).await.unwrap();
+    assert!(cursor.unwrap().get("failed").is_none(), "it is forgotten");
+    pots.shutdown().await;
+}
+
 fn attempts(dead: &Document) -> i64 {
     match dead.get("attempts") {
         Some(Bson::Int32(attempts)) => (*attempts).into(),
@@ -815,6 +856,36 @@ async fn an_absence_halves_nothing() {
     rig.settled().await;
     // Two in vain, and hardly more than one for all.
     assert!(gone.0.load(Relaxed) <= 5, "{:?}", gone.0);
+    pots.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_in_the_outbox_and_what_is_tried_again_is_not_new_and_the_rest_is() {
+    let rig = rig().await;
+    let log = Log::default();
+    rig.seed(20, |_, _| {}).await;
+    let pots = open(&rig, &log, SinkOptions::ordered()).await;
+    log.has(20).await;
+    write(&pots, 5).await;
+    log.has(25).await;
+    let calls = log.0.calls.load(Relaxed);
+    log.0.is_down.store(true, Relaxed);
+    write(&pots, 1).await;
+    // The second begins after the first has failed.
+    eventually(PATIENCE, "it fails", async || {
+        log.0.calls.load(Relaxed) > calls + 1
+    })
+    .await;
+    log.0.is_down.store(false, Relaxed);
+    log.has(26).await;
+    write(&pots, 1).await;
+    log.has(27).await;
+    rig.settled().await;
+    let taken = log.0.taken.borrow().clone();
+    // What was written while it began may come twice.
+    let mut new: Vec<bool> = taken.iter().map(|taken| taken.is_live).collect();
+    new.dedup();
+    assert_eq!(new, [false, true, false, true]);
     pots.shutdown().await;
 }
 

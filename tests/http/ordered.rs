@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use toa_outbox::{Safety, SinkOptions};
+use tokio::time::timeout;
 
 use crate::{
     PATH, PATIENCE,
@@ -78,6 +79,33 @@ async fn of_a_backlog_no_minute_sees_more_than_it_may_and_what_is_new_does_not_w
     pots.owed("nothing is owed", |owed| owed == 0).await;
     assert!(pots.dead().await.is_empty());
     outbox.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_waits_for_room_goes_at_once_when_told_and_another_goes_on() {
+    let (mut pots, hook) = (Pots::new(&mongodb().await).await, Hook::start().await);
+    pots.settings.sink_timeout = PATIENCE;
+    pots.seed([100; 60]).await;
+    let options = SinkOptions::ordered().safety(Safety::new(2000, 2, 9000, 1).unwrap());
+    for part in 1..3 {
+        let sink = patient(hook.url(PATH)).build().unwrap();
+        let builder = pots
+            .builder()
+            .sink_with("hook", [pots.labels()], sink, options.clone());
+        let outbox = builder.open().await.unwrap();
+        eventually(PATIENCE, "there is no more room", async || {
+            hook.answered(204).len() == 2 * part
+        })
+        .await;
+        let owed = 60 - all(&hook).len() as u64;
+        assert!(owed > 0 || part == 2);
+        pots.owed("what was taken is marked", |now| now == owed)
+            .await;
+        let gone = timeout(PATIENCE / 3, outbox.shutdown()).await;
+        assert!(gone.is_ok(), "it waited for room");
+    }
+    assert_eq!(all(&hook), (0..all(&hook).len()).collect::<Vec<_>>());
+    assert!(pots.dead().await.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -8,7 +8,8 @@
 //! destination that asks twice in a row to be left alone. That is for the [safety](crate::Safety) of what is given after it; nothing here
 //! depends on it.
 //!
-//! What is remembered of failures goes with the owner: the next one counts anew.
+//! How often the first has failed alone is kept with the cursor: the next owner begins [with that](Bisection::after), so that a row to blame is
+//! found however often owners go. Of all else he knows nothing.
 //!
 //! ```text
 //!   a batch ── failed ──► half of it ── ... ──► the first alone ── failed five times ──► its neighbour alone
@@ -88,6 +89,14 @@ impl Bisection {
             refusals: 0,
             is_down: false,
             doubts: false,
+        }
+    }
+
+    /// The same where the first has failed so often already.
+    pub(super) fn after(&mut self, failures: u32) {
+        self.failures = failures;
+        if failures > 0 && self.order.halves {
+            self.size = 1;
         }
     }
 

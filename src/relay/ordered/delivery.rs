@@ -37,6 +37,8 @@ pub(super) struct Delivery<'a> {
     /// When the last batch began.
     pub(super) began: Option<Instant>,
     pub(super) doubt: Doubt,
+    /// Whether nothing was delivered yet.
+    pub(super) is_fresh: bool,
 }
 
 /// What is known of the first if it has failed alone.
@@ -68,6 +70,7 @@ impl Delivery<'_> {
             }
             // Wherever it was asked for.
             self.resumed().await?;
+            self.recall();
             self.once().await?;
         }
     }
@@ -112,6 +115,7 @@ impl Delivery<'_> {
         // One that was cut is as good as full.
         self.began = (portion.rows == asked).then_some(began);
         self.settle().await?;
+        self.remember(then).await?;
         drop(flying);
         if let Some(circuit) = went.pause {
             self.of.batched.pause(circuit);
@@ -148,6 +152,25 @@ impl Delivery<'_> {
             tried.for_each(|piece| piece.new_until = None);
         }
         then
+    }
+
+    /// Goes on counting where the last owner ended.
+    fn recall(&mut self) {
+        if let (true, Some(first)) = (std::mem::take(&mut self.is_fresh), self.queue.front()) {
+            self.bisection.after(self.cursor.failures(&first.id));
+        }
+    }
+
+    /// Keeps how often the first has failed alone, if it was counted.
+    async fn remember(&mut self, then: Then) -> Result<(), Ended> {
+        let (times, first) = (self.bisection.failures(), self.queue.front());
+        let Some(first) = first.filter(|_| self.of.policy.gives_up()) else {
+            return Ok(());
+        };
+        if times == self.cursor.failures(&first.id) || !matches!(then, Then::Wait(_)) {
+            return Ok(());
+        }
+        self.of.keep(self.cursor, &first.id, times).await
     }
 
     /// How many rows from the first on can be delivered, up to `size`.

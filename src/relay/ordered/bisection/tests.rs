@@ -195,3 +195,15 @@ fn a_destination_is_down_where_nobody_is_there_where_the_neighbour_fails_too_and
         "that is the row's"
     );
 }
+
+#[test]
+fn who_takes_over_goes_on_counting() {
+    let mut bisection = ordered();
+    bisection.after(0);
+    assert_eq!(bisection.ask(), Ask::First(128));
+    bisection.after(4);
+    assert_eq!((bisection.ask(), bisection.failures()), (Ask::First(1), 4));
+    assert_eq!(bisection.told(Outcome::Failed, 1), Then::Go);
+    assert_eq!(bisection.ask(), Ask::Neighbour);
+    assert_eq!(bisection.told(Outcome::Taken, 1), Then::Park);
+}
