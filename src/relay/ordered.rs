@@ -20,6 +20,7 @@
 
 mod bisection;
 mod delivery;
+mod doubt;
 mod flight;
 mod intake;
 mod owner;
@@ -50,7 +51,8 @@ use crate::{
     },
 };
 use bisection::Bisection;
-use delivery::{Delivery, Doubt};
+use delivery::Delivery;
+use doubt::Doubt;
 use piece::Renderer;
 use source::Source;
 

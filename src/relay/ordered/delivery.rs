@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Ended, Ordered,
     bisection::{Ask, Bisection, Outcome, Then},
+    doubt::Doubt,
     piece::Piece,
     portion::Portion,
     source::{Read, age},
@@ -41,16 +42,6 @@ pub(super) struct Delivery<'a> {
     pub(super) is_fresh: bool,
 }
 
-/// What is known of the first if it has failed alone.
-#[derive(Default)]
-pub(super) struct Doubt {
-    failures: u32,
-    /// Why the last time.
-    reason: String,
-    /// How many of its labels were not tried then.
-    untried: usize,
-}
-
 /// What became of a batch.
 enum Sent {
     Went(Went),
@@ -77,22 +68,12 @@ impl Delivery<'_> {
 
     /// One batch, and what follows from how it went.
     async fn once(&mut self) -> Result<(), Ended> {
-        let (asked, first) = match self.bisection.ask() {
-            Ask::First(size) => (self.front(size)?, 0),
-            Ask::Neighbour => match self.neighbour() {
-                Some(index) => (1, index),
-                None => (0, 0),
-            },
-        };
+        let (first, asked) = self.asked()?;
         let portion = self.portion(first, asked);
         // Begun before the right is asked for, so that whoever ends it sees what is on its way.
         let flying = self.of.flight.begin();
         let began = Instant::now();
-        let sent = match asked {
-            0 => Sent::Went(Went::badly(Outcome::None, "it has no neighbour".into())),
-            _ => self.deliver(&portion).await?,
-        };
-        let went = match sent {
+        let went = match self.deliver(&portion).await? {
             Sent::Went(went) => went,
             Sent::Later(then) => {
                 drop(flying);
@@ -100,77 +81,25 @@ impl Delivery<'_> {
             }
         };
         let then = self.told(&went, &portion);
-        match then {
-            Then::Park => {
-                let Doubt {
-                    failures,
-                    reason,
-                    untried,
-                } = std::mem::take(&mut self.doubt);
-                self.park(0, &reason, failures, untried);
-            }
-            Then::ParkNeighbour => self.park(first, &went.reason, 1, portion.untried),
-            Then::Go | Then::Wait(_) => {}
-        }
         // One that was cut is as good as full.
         self.began = (portion.rows == asked).then_some(began);
         self.settle().await?;
         self.remember(then).await?;
         drop(flying);
-        if let Some(circuit) = went.pause {
-            self.of.batched.pause(circuit);
-            return Ok(());
+        match (went.pause, then) {
+            (Some(circuit), _) => self.of.batched.pause(circuit),
+            (None, Then::Wait(wait)) => self.rest(wait, &went.reason).await?,
+            (None, Then::Go | Then::Park | Then::ParkNeighbour) => {}
         }
-        match then {
-            Then::Wait(wait) => self.rest(wait, &went.reason).await,
-            Then::Go | Then::Park | Then::ParkNeighbour => Ok(()),
-        }
+        Ok(())
     }
 
-    /// What follows from how it went.
-    fn told(&mut self, went: &Went, portion: &Portion) -> Then {
-        let Portion {
-            first,
-            rows,
-            untried,
-            ..
-        } = *portion;
-        if first == 0 && matches!(went.outcome, Outcome::Failed | Outcome::Rejected) {
-            self.doubt = Doubt {
-                failures: self.bisection.failures() + 1,
-                reason: went.reason.clone(),
-                untried,
-            };
-        }
-        let then = self.bisection.told(went.outcome, rows);
-        if self.bisection.is_down() {
-            self.of.batched.is_down();
-        }
-        if went.outcome != Outcome::Taken {
-            // What is left of them is new no more.
-            let tried = self.queue.iter_mut().skip(first).take(rows);
-            tried.for_each(|piece| piece.new_until = None);
-        }
-        then
-    }
-
-    /// Goes on counting where the last owner ended.
-    fn recall(&mut self) {
-        if let (true, Some(first)) = (std::mem::take(&mut self.is_fresh), self.queue.front()) {
-            self.bisection.after(self.cursor.failures(&first.id));
-        }
-    }
-
-    /// Keeps how often the first has failed alone, if it was counted.
-    async fn remember(&mut self, then: Then) -> Result<(), Ended> {
-        let (times, first) = (self.bisection.failures(), self.queue.front());
-        let Some(first) = first.filter(|_| self.of.policy.gives_up()) else {
-            return Ok(());
-        };
-        if times == self.cursor.failures(&first.id) || !matches!(then, Then::Wait(_)) {
-            return Ok(());
-        }
-        self.of.keep(self.cursor, &first.id, times).await
+    /// From which row on is to be delivered, and how many; none where there is no neighbour.
+    fn asked(&mut self) -> Result<(usize, usize), Ended> {
+        Ok(match self.bisection.ask() {
+            Ask::First(size) => (0, self.front(size)?),
+            Ask::Neighbour => self.neighbour().map_or((0, 0), |index| (index, 1)),
+        })
     }
 
     /// How many rows from the first on can be delivered, up to `size`.
@@ -199,7 +128,11 @@ impl Delivery<'_> {
     async fn deliver(&mut self, portion: &Portion) -> Result<Sent, Ended> {
         let messages = &portion.messages;
         let Some(attempt) = messages.first().map(|message| message.attempt) else {
-            return Ok(Sent::Went(Went::taken()));
+            let went = match portion.rows {
+                0 => Went::badly(Outcome::None, "it has no neighbour".into()),
+                _ => Went::taken(),
+            };
+            return Ok(Sent::Went(went));
         };
         let cuts = self.of.batched.cuts();
         if !self.of.is_owner(self.term) {
@@ -221,12 +154,6 @@ impl Delivery<'_> {
             self.of.meters.retried();
         }
         Ok(Sent::Went(went))
-    }
-
-    fn park(&mut self, index: usize, reason: &str, attempts: u32, untried: usize) {
-        if let Some(piece) = self.queue.get_mut(index) {
-            piece.park(reason, attempts, untried);
-        }
     }
 
     /// Marks what is settled at the front, and moves the cursor past it.

@@ -19,7 +19,8 @@ impl Delivery<'_> {
         let now = tokio::time::Instant::now();
         let pieces = self.queue.iter().skip(first).take(rows);
         let messages = pieces.flat_map(|piece| {
-            let is_live = piece.is_new(now);
+            // An earlier owner may have tried it.
+            let is_live = piece.is_new(now) && attempt == 1;
             piece.todo.iter().map(move |(_, message)| Message {
                 attempt,
                 is_live,
@@ -27,16 +28,10 @@ impl Delivery<'_> {
             })
         });
         let mut messages: Vec<Message> = messages.collect();
-        if messages.is_empty() {
-            let untried = 0;
-            return Portion {
-                first,
-                rows,
-                messages,
-                untried,
-            };
-        }
-        let fits = self.of.batched.fitting(&messages);
+        let fits = match messages.is_empty() {
+            true => 0,
+            false => self.of.batched.fitting(&messages),
+        };
         let counts = self.queue.iter().skip(first).take(rows);
         let cut = Cut::of(counts.map(|piece: &Piece| piece.todo.len()), fits);
         messages.truncate(cut.messages);
@@ -50,7 +45,6 @@ impl Delivery<'_> {
 }
 
 /// Where a batch ends.
-#[derive(Debug, PartialEq, Eq)]
 struct Cut {
     rows: usize,
     messages: usize,
@@ -58,7 +52,7 @@ struct Cut {
 }
 
 impl Cut {
-    /// Of rows of so many messages, if so many of these fit, which is at least one.
+    /// Of rows of so many messages, if so many of these fit: at least one, if there is one.
     fn of(rows: impl IntoIterator<Item = usize>, fits: usize) -> Self {
         let mut cut = Self {
             rows: 0,
@@ -96,18 +90,11 @@ mod tests {
             // Those without a message go along.
             (&[0, 1, 0, 1], 1, (3, 1, 0)),
             (&[0, 2], 1, (2, 1, 1)),
+            (&[0, 0], 0, (2, 0, 0)),
         ] {
-            let (rows_, messages, untried) = expected;
-            let expected = Cut {
-                rows: rows_,
-                messages,
-                untried,
-            };
-            assert_eq!(
-                Cut::of(rows.iter().copied(), fits),
-                expected,
-                "{rows:?} {fits}"
-            );
+            let cut = Cut::of(rows.iter().copied(), fits);
+            let cut = (cut.rows, cut.messages, cut.untried);
+            assert_eq!(cut, expected, "{rows:?} {fits}");
         }
     }
 }
