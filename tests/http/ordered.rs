@@ -1,9 +1,13 @@
 //! Webhooks in the order of the commits: how much of a backlog at a time, and what is too much for one request.
 
-use std::time::Duration;
+use std::{
+    sync::atomic::{AtomicUsize, Ordering::Relaxed},
+    time::Duration,
+};
 
+use bson::doc;
 use serde_json::Value;
-use toa_outbox::{Safety, SinkOptions};
+use toa_outbox::{Policy, Safety, SinkOptions};
 use tokio::time::timeout;
 
 use crate::{
@@ -11,7 +15,7 @@ use crate::{
     conformance::entities,
     log::Log,
     mongodb, patient,
-    support::{Asked, Dead, Hook, Pots, eventually, unique},
+    support::{Asked, Dead, Hook, Pots, Reply, eventually, unique},
 };
 
 const MINUTE: u64 = 60;
@@ -175,4 +179,42 @@ async fn what_is_larger_than_a_batch_may_be_is_given_up_or_stays_and_is_told_of(
         }
         outbox.shutdown().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn where_a_row_and_its_neighbour_fail_it_was_an_outage_and_an_operator_sees_the_first_that_is_taken()
+ {
+    let (mut pots, hook) = (Pots::new(&mongodb().await).await, Hook::start().await);
+    pots.settings.sink_timeout = PATIENCE;
+    pots.seed([100; 20]).await;
+    let name = unique("hook");
+    // Until the neighbour of the first was asked twice.
+    let neighbour = AtomicUsize::new(0);
+    hook.answers(move |asked| {
+        let before = match entities(asked).as_slice() {
+            [1] => neighbour.fetch_add(1, Relaxed),
+            _ => neighbour.load(Relaxed),
+        };
+        Reply::status(if before < 2 { 500 } else { 204 })
+    });
+    let options = SinkOptions::ordered()
+        .policy(Policy::backoff().attempts(1))
+        .safety(Safety::default().confirmed());
+    let sink = patient(hook.url(PATH)).build().unwrap();
+    let builder = pots
+        .builder()
+        .sink_with(&name, [pots.labels()], sink, options);
+    let outbox = builder.open().await.unwrap();
+    let paused = doc! { "_id": { "sink": &name }, "paused.reason": { "$regex": "operator" } };
+    eventually(PATIENCE, "the sink is paused", async || {
+        pots.sinks().count_documents(paused.clone()).await.unwrap() == 1
+    })
+    .await;
+    assert_eq!(all(&hook), [0]);
+    pots.sinks().delete_one(paused).await.unwrap();
+    pots.owed("in the end nothing is owed", |owed| owed == 0)
+        .await;
+    outbox.shutdown().await;
+    assert_eq!(all(&hook), (0..20).collect::<Vec<_>>());
+    assert!(pots.dead().await.is_empty());
 }

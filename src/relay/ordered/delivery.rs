@@ -193,6 +193,9 @@ impl Delivery<'_> {
     async fn room(&mut self, then: Instant) -> Result<(), Ended> {
         let first = self.queue.front();
         self.of.behind(first.and_then(|piece| age(piece.made)));
+        if then > Instant::now() {
+            self.of.held_back();
+        }
         self.of
             .owned_until(self.term, self.stop, tokio::time::sleep_until(then))
             .await

@@ -123,6 +123,19 @@ impl Ordered {
         metrics::behind(component, sink, Duration::from_millis(age));
     }
 
+    /// Tells that what is next waits for room.
+    pub(super) fn held_back(&mut self) {
+        let sink = self.batched.name();
+        self.reports.first("held back", |times| {
+            tracing::info!(
+                sink,
+                times,
+                "an ordered sink waits for room, its safety lets no more of a backlog go in a minute; where more is written than that it never \
+                 catches up, so give it other figures then"
+            );
+        });
+    }
+
     /// Tells that something was not taken.
     pub(super) fn say(&mut self, reason: &str, attempts: u32, row: Option<String>, wait: Duration) {
         let row = row.unwrap_or_default();
