@@ -195,8 +195,8 @@ impl SinkOptions {
     /// meanwhile may come twice.
     ///
     /// A batch that fails is halved until the row that fails is alone, and grows again with what is taken. That row is
-    /// tried again after a second, then two, four and so on, up to five minutes, and those behind it wait. After five failures its
-    /// neighbour, the next row, is delivered alone: if it is taken, the row was to blame, and is given up and kept as a dead
+    /// tried again after a second, then two, four and so on, up to five minutes, and those behind it wait. After five failures, whoever
+    /// delivered, its neighbour, the next row, is delivered alone: if it is taken, the row was to blame, and is given up and kept as a dead
     /// delivery; if not, the destination is down, and nothing is given up. What is [rejected](crate::Verdict::Rejected) alone, or
     /// has a label that cannot be rendered, is given up at once. With [`Policy::flat`] nothing ever is.
     ///

@@ -889,6 +889,58 @@ async fn what_is_in_the_outbox_and_what_is_tried_again_is_not_new_and_the_rest_i
     pots.shutdown().await;
 }
 
+/// Takes a label at a time, and of one row fails the first.
+#[derive(Clone, Default)]
+struct Narrow(Arc<Mutex<Vec<(String, String)>>>, String);
+
+impl Sink for Narrow {
+    async fn deliver(&self, batch: &[Message]) -> Result<Vec<Verdict>, BoxError> {
+        let [message] = batch else {
+            return Err("more than one".into());
+        };
+        if message.row() == self.1 && message.label() == "created" {
+            return Err("indigestible".into());
+        }
+        let taken = (message.row().to_owned(), message.label().to_owned());
+        self.0.lock().unwrap().push(taken);
+        Ok(vec![Verdict::Accepted])
+    }
+
+    fn at_once(&self, _: &[Message]) -> usize {
+        1
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_does_not_go_at_once_goes_in_parts_and_only_what_failed_of_it_is_parked() {
+    let mut rig = rig().await;
+    let labels = Label::system().into_iter().chain([Label::sync()]);
+    rig.component = rig.bare().labels(labels);
+    let ids: Vec<_> = (0..6).map(|_| uuid::Uuid::now_v7()).collect();
+    rig.seed(6, |row, index| {
+        let id = *ids[index as usize].as_bytes();
+        row.insert("_id", bson::Uuid::from_bytes(id));
+    })
+    .await;
+    let narrow = Narrow(Arc::default(), ids[2].to_string());
+    let options = SinkOptions::ordered().policy(toa_outbox::Policy::backoff().attempts(1));
+    let builder = Outbox::builder(&rig.database, rig.component.clone(), rig.settings.clone());
+    let builder = builder.sink_with(SINK, ["*"], narrow.clone(), options);
+    let pots = builder.open().await.unwrap();
+    rig.settled().await;
+    pots.shutdown().await;
+    let both = |row: usize| [(row, "created"), (row, "sync")];
+    let mut expected = [both(0), both(1)].concat();
+    // The neighbour shows who is to blame, and waits for the rest of it.
+    expected.extend([(3, "created"), (2, "sync"), (3, "sync")]);
+    expected.extend([both(4), both(5)].concat());
+    let expected = expected.into_iter();
+    let expected = expected.map(|(row, label)| (ids[row].to_string(), label.to_owned()));
+    assert_eq!(*narrow.0.lock().unwrap(), expected.collect::<Vec<_>>());
+    let dead = dead(&rig).await;
+    assert_eq!((dead.len(), dead_row(&dead[0])), (1, ids[2].to_string()));
+}
+
 /// Asks for a pause until it is told otherwise.
 #[derive(Clone, Default)]
 struct Closed(Arc<AtomicBool>, Log);
