@@ -240,8 +240,8 @@ impl Message {
         self.is_replay
     }
 
-    /// Whether it is new: sent as its row was written, or as the change stream told of it. Not if it comes from a backlog, or is
-    /// tried again, or was asked for again.
+    /// Whether it is new: sent as its row was written, or as the change stream told of it, where order is kept within a minute of the commit.
+    /// Not if it comes from a backlog, or is tried again, or was asked for again.
     pub fn is_live(&self) -> bool {
         self.is_live
     }

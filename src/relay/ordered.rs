@@ -20,10 +20,12 @@
 
 mod bisection;
 mod delivery;
+mod doubt;
 mod flight;
 mod intake;
 mod owner;
 mod piece;
+mod portion;
 mod settle;
 mod source;
 mod went;
@@ -50,6 +52,7 @@ use crate::{
 };
 use bisection::Bisection;
 use delivery::Delivery;
+use doubt::Doubt;
 use piece::Renderer;
 use source::Source;
 
@@ -206,7 +209,8 @@ impl Ordered {
             passed: None,
             saved: Instant::now(),
             began: None,
-            doubt: (0, String::new()),
+            doubt: Doubt::default(),
+            is_fresh: true,
         };
         let delivering = delivery.run();
         tokio::pin!(reading, delivering);

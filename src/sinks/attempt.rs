@@ -3,6 +3,7 @@
 use std::{panic::AssertUnwindSafe, time::Duration};
 
 use futures::FutureExt;
+use tokio::time::Instant;
 
 use super::{Erased, Message, Unreachable, Verdict};
 
@@ -17,6 +18,10 @@ pub(crate) enum Fault {
     Unreachable(String),
     /// Nobody: it was told to end.
     Cut,
+    /// Nobody: it may not leave before then.
+    Later(Instant),
+    /// Nobody: it may never leave, for this reason.
+    Never(String),
 }
 
 /// Gives these messages to the sink, and what it answers for each. Dropped, they count as not delivered.

@@ -7,19 +7,16 @@
 //!                                    halves ◄────────────┴── alone: it is the one. Rest; what came with it goes later
 //! ```
 //!
-//! Before that a batch is cut to what the sink takes at once, and to what may go of a backlog ([`pacing`]).
+//! Before that a batch is cut to what the sink takes at once, and to what may go of a backlog ([`pacing`]). Who keeps an order of
+//! his own gives his batches beside the queue; they [take turns](turn) with those from it.
 //!
 //! One batch at a time, from one task: the order within a row is kept, and a sink that hangs holds up nobody else. A
 //! message that fails is settled as owed and has to come again; it is not kept here.
 
 mod pacing;
+mod turn;
 
-use std::{
-    ops::Range,
-    panic::{AssertUnwindSafe, catch_unwind},
-    sync::Arc,
-    time::Duration,
-};
+use std::{ops::Range, sync::Arc, time::Duration};
 
 use futures::{FutureExt, future::BoxFuture};
 use tokio::{
@@ -28,10 +25,10 @@ use tokio::{
 };
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use self::pacing::{Leave, Pacing};
+use self::pacing::Pacing;
 use super::{
     Answer, Cap, Kind, Message, Pace, Sink, Terms, Verdict,
-    attempt::{Fault, attempt},
+    attempt::Fault,
     halt::{Circuit, Halt},
     safety::Safety,
 };
@@ -89,6 +86,8 @@ struct Shared {
     sink: Box<dyn Erased>,
     /// Whose batch it is: one at a time.
     turn: Mutex<()>,
+    /// Of all that it is given, by whomever.
+    pacing: std::sync::Mutex<Pacing>,
     cap: Cap,
     /// What it takes, besides a pause that it has not seen yet.
     open: watch::Sender<Open>,
@@ -128,6 +127,7 @@ impl Batched {
             name: name.into(),
             sink,
             turn: Mutex::default(),
+            pacing: std::sync::Mutex::new(Pacing::new(terms.safety)),
             cap: Cap::new(settings.inflight),
             open: watch::Sender::new(Open::All),
             halt: Halt::new(),
@@ -138,7 +138,6 @@ impl Batched {
         let (queue, inbox) = mpsc::unbounded_channel();
         let stop = CancellationToken::new();
         let feeding = Feeding {
-            pacing: Pacing::new(shared.terms.safety),
             shared: shared.clone(),
             inbox,
             longest: settings.interval.max(LEAST_REST),
@@ -244,7 +243,17 @@ impl Batched {
         *self.shared.cuts.borrow()
     }
 
-    /// Gives it a batch beside the queue, for who keeps an order of his own.
+    /// How many of these it may be given together beside the queue, from the first on; at least one.
+    pub(crate) fn fitting(&self, messages: &[Message]) -> usize {
+        self.shared.fitting(messages)
+    }
+
+    /// The destination is down, as who keeps an order of his own has found out.
+    pub(crate) fn is_down(&self) {
+        self.shared.pacing().is_down();
+    }
+
+    /// Gives it a batch that [fits](Self::fitting) beside the queue, for who keeps an order of his own.
     pub(crate) async fn deliver_all(
         &self,
         messages: &[Message],
@@ -265,24 +274,6 @@ impl Batched {
 }
 
 impl Shared {
-    /// Gives these to the sink, once no other batch is with it, unless it is cut, or has been since there were so many `cuts`.
-    async fn deliver(&self, messages: &[Message], cuts: u64) -> Result<Vec<Verdict>, Fault> {
-        let mut cut = self.cuts.subscribe();
-        let delivered = async {
-            let _turn = self.turn.lock().await;
-            // Whose turn it was may have taken long.
-            if !messages.iter().all(|message| message.term.holds()) {
-                return Err(Fault::Cut);
-            }
-            attempt(&*self.sink, messages, self.timeout).await
-        };
-        tokio::select! {
-            biased;
-            _ = cut.wait_for(|&now| now != cuts) => Err(Fault::Cut),
-            delivered = delivered => delivered,
-        }
-    }
-
     /// Takes nothing until it is resumed.
     fn pause(&self, circuit: Circuit) {
         let Circuit { id, reason, advice } = &circuit;
@@ -296,6 +287,7 @@ impl Shared {
             self.name,
         );
         self.halt.ask(circuit);
+        self.pacing().is_paused();
         self.opens(Open::Nothing);
     }
 
@@ -310,7 +302,6 @@ impl Shared {
 struct Feeding {
     shared: Arc<Shared>,
     inbox: mpsc::UnboundedReceiver<Queued>,
-    pacing: Pacing,
     /// The longest it rests of its own accord.
     longest: Duration,
     /// When its rest is over.
@@ -325,10 +316,11 @@ impl Feeding {
         let mut queued = Vec::with_capacity(MOST);
         let mut halt = self.shared.halt.watch();
         loop {
+            let room = self.shared.pacing().until();
             tokio::select! {
                 biased;
                 () = at(self.until) => self.wake(),
-                () = at(self.pacing.until()) => self.wake(),
+                () = at(room) => self.wake(),
                 () = halt.changed() => self.wake(),
                 count = self.inbox.recv_many(&mut queued, MOST) => match count {
                     0 => return,
@@ -343,7 +335,10 @@ impl Feeding {
         let mut batch = Batch::of(*self.shared.cuts.borrow());
         let mut queued: Vec<Queued> = queued.collect();
         // Not one by one, where new and old come by turns. Those of a row stay as they are.
-        queued.sort_by_key(|queued| self.pacing.is_behind(&queued.message));
+        {
+            let pacing = self.shared.pacing();
+            queued.sort_by_key(|queued| pacing.is_behind(&queued.message));
+        }
         for queued in queued {
             match queued.cuts == batch.cuts && queued.message.term.holds() {
                 true => batch.add(queued),
@@ -359,20 +354,17 @@ impl Feeding {
                 // Dropped with the batch.
                 continue;
             }
-            let end = part.start + self.fitting(&batch.messages[part.clone()]);
+            let end = part.start + self.shared.fitting(&batch.messages[part.clone()]);
             parts.push(end..part.end);
             part.end = end;
-            if !self.leaves(&mut batch, part.clone()) {
-                continue;
-            }
             let messages = &batch.messages[part.clone()];
             match self.shared.deliver(messages, batch.cuts).await {
                 Ok(verdicts) => self.take(&mut batch, part, verdicts),
                 Err(Fault::Cut) => return,
-                Err(Fault::Unreachable(reason)) => {
-                    self.pacing.is_away(&batch.messages[part]);
-                    return self.rest(&reason, None);
-                }
+                // What waits is dropped with the batch.
+                Err(Fault::Later(_)) => self.tell(),
+                Err(Fault::Never(reason)) => batch.settle(part.start, Answer::Rejected { reason }),
+                Err(Fault::Unreachable(reason)) => return self.rest(&reason, None),
                 Err(Fault::Failed(_) | Fault::Rejected(_)) if part.len() > 1 => {
                     let middle = part.start + part.len() / 2;
                     parts.push(middle..part.end);
@@ -380,35 +372,12 @@ impl Feeding {
                 }
                 // Of one alone that is rejected there is a verdict.
                 Err(Fault::Failed(reason) | Fault::Rejected(reason)) => {
-                    self.pacing.failed(&batch.messages[part.start]);
+                    self.shared.pacing().failed(&batch.messages[part.start]);
                     self.rest(&reason, None);
                     batch.settle(part.start, Answer::Failed { reason });
                 }
             }
         }
-    }
-
-    /// How many of these go together, at least one.
-    fn fitting(&self, messages: &[Message]) -> usize {
-        let most = self.pacing.together(messages);
-        let at_once = || self.shared.sink.at_once(&messages[..most]);
-        // One that panics is asked for all of them, and is halved if it does not take them.
-        let count = catch_unwind(AssertUnwindSafe(at_once)).unwrap_or(most);
-        count.clamp(1, most)
-    }
-
-    /// Whether these may leave now as far as they are no news. What waits is dropped with the batch.
-    fn leaves(&mut self, batch: &mut Batch, part: Range<usize>) -> bool {
-        match self
-            .pacing
-            .leave(Instant::now(), &batch.messages[part.clone()])
-        {
-            Leave::Now => return true,
-            Leave::Later => self.tell(),
-            Leave::Never(reason) => batch.settle(part.start, Answer::Rejected { reason }),
-            Leave::Confirmed(reason) => self.pause(Circuit::new(None, reason, None)),
-        }
-        false
     }
 
     fn take(&mut self, batch: &mut Batch, part: Range<usize>, verdicts: Vec<Verdict>) {
@@ -418,15 +387,12 @@ impl Feeding {
         let is_whole = verdicts.iter().all(is_retry);
         let is_each = is_handler || verdicts.len() == 1 || !is_whole;
         if is_whole {
-            self.pacing.failed(&batch.messages[part.start]);
+            self.shared.pacing().failed(&batch.messages[part.start]);
         }
         for (index, verdict) in part.zip(verdicts) {
             let answer = match verdict {
                 Verdict::Accepted | Verdict::Duplicate => {
                     self.failures = 0;
-                    if let Some(reason) = self.pacing.taken(&batch.messages[index]) {
-                        self.pause(Circuit::new(None, reason, None));
-                    }
                     Answer::Taken
                 }
                 Verdict::Rejected(reason) => Answer::Rejected { reason },
@@ -443,7 +409,8 @@ impl Feeding {
                     circuit,
                     after,
                 } => {
-                    self.pause(Circuit::new(circuit, reason.clone(), after));
+                    let circuit = Circuit::new(circuit, reason.clone(), after);
+                    self.shared.pause(circuit);
                     Answer::owed(Pace::AtOnce, reason)
                 }
             };
@@ -470,13 +437,6 @@ impl Feeding {
         });
     }
 
-    /// Takes nothing until it is resumed.
-    fn pause(&mut self, circuit: Circuit) {
-        self.shared.pause(circuit);
-        self.pacing.is_paused();
-        self.tell();
-    }
-
     /// Takes messages again, if neither its rest nor a pause is in the way.
     fn wake(&mut self) {
         let rests = self.until.is_some_and(|until| Instant::now() < until);
@@ -484,16 +444,16 @@ impl Feeding {
             self.until = None;
         }
         if self.shared.halt.runs() {
-            self.pacing.is_resumed();
+            self.shared.pacing().is_resumed();
         }
-        self.pacing.wake(Instant::now());
+        self.shared.pacing().wake(Instant::now());
         self.tell();
     }
 
     /// Has those who hand over messages know what is taken.
     fn tell(&self) {
         let is_up = self.until.is_none() && self.shared.halt.runs();
-        let open = match (is_up, self.pacing.until()) {
+        let open = match (is_up, self.shared.pacing().until()) {
             (false, _) => Open::Nothing,
             (true, Some(_)) => Open::New,
             (true, None) => Open::All,

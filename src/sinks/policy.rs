@@ -195,10 +195,13 @@ impl SinkOptions {
     /// meanwhile may come twice.
     ///
     /// A batch that fails is halved until the row that fails is alone, and grows again with what is taken. That row is
-    /// tried again after a second, then two, four and so on, up to five minutes, and those behind it wait. After five failures its
-    /// neighbour, the next row, is delivered alone: if it is taken, the row was to blame, and is given up and kept as a dead
+    /// tried again after a second, then two, four and so on, up to five minutes, and those behind it wait. After five failures, whoever
+    /// delivered, its neighbour, the next row, is delivered alone: if it is taken, the row was to blame, and is given up and kept as a dead
     /// delivery; if not, the destination is down, and nothing is given up. What is [rejected](crate::Verdict::Rejected) alone, or
     /// has a label that cannot be rendered, is given up at once. With [`Policy::flat`] nothing ever is.
+    ///
+    /// A batch is cut to what the sink takes [at once](crate::Sink::at_once). How much it is given at a time of what is not new, and what that is here, says its
+    /// [`Safety`](crate::Safety#in-the-order-of-the-commits).
     ///
     /// The order needs a replica set; opened on a standalone server, it is refused.
     pub fn ordered() -> Self {
@@ -211,7 +214,8 @@ impl SinkOptions {
 
     /// As [`ordered`](Self::ordered), for a complete and strictly ordered record: a message's body is the whole event, `{ origin, state,
     /// trailers, input }`, up to 500 rows are delivered every five seconds, and on while batches are full. A batch that fails
-    /// is tried again as it is, after a second, then two and so on, up to five minutes, and nothing is ever given up.
+    /// is tried again as it is, after a second, then two and so on, up to five minutes, and nothing is ever given up. Only where its
+    /// [`Safety`](crate::Safety) says so goes one row first after an outage.
     pub fn audit() -> Self {
         Self {
             policy: Policy::flat(),
@@ -226,7 +230,8 @@ impl SinkOptions {
     }
 
     /// How much it is given at a time of a backlog or of what is sent again; none: as much as there is. As the
-    /// [sink](crate::Sink::safety) says, unless it is said here.
+    /// [sink](crate::Sink::safety) says, unless it is said here. Where order is kept, it limits how fast the sink
+    /// [catches up](Safety#in-the-order-of-the-commits).
     pub fn safety(self, safety: impl Into<Option<Safety>>) -> Self {
         Self {
             safety: Some(safety.into()),

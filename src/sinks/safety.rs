@@ -34,6 +34,18 @@ const MIB: u64 = 1024 * 1024;
 /// let watched = SinkOptions::webhook().safety(slow.confirmed());
 /// # Ok(()) }
 /// ```
+///
+/// # In the order of the commits
+///
+/// Where the [order](crate::SinkOptions::ordered) of the commits is kept, nothing goes past anything. What was in the outbox when the
+/// sink began, what was committed more than a minute ago, by the clock of the server, and what was tried is a backlog; the rest is new. So a
+/// sink that has fallen behind by more than a minute is given no more than the window lets go, until it is not: **where more is written than
+/// that, it never catches up**, and `toa_outbox_cursor_lag_seconds` grows. Have figures above what is written, or none.
+///
+/// One replica delivers, and another that takes over begins with an empty window and knows of no outage. A row whose labels do not fit into
+/// one request goes in parts. It was an outage if the destination was not there, if it asked twice in a row to be left alone, or if a row
+/// has failed alone as often as it may and its neighbour failed too; where nothing is given up, if two deliveries in a row failed. What
+/// is larger than a batch may be and is not given up holds up what is behind it, and the log says so.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Safety {
     batch_bytes: u64,

@@ -9,6 +9,7 @@
 //!   upper,     // the last id of the backlog
 //!   row,       // the last that was delivered
 //!   token,     // where the stream goes on after that; none: at the start
+//!   failed,    // { row, times }: what is next has failed alone so often
 //!   at }       // when it was saved last
 //! ```
 
@@ -42,6 +43,17 @@ pub(crate) struct Cursor {
     pub(crate) upper: Option<Bson>,
     pub(crate) row: Option<Bson>,
     pub(crate) token: Option<Bson>,
+    /// What is next, and how often it has failed alone.
+    failed: Option<(Bson, u32)>,
+}
+
+impl Cursor {
+    /// How often this row, which is next, has failed alone, whoever was the owner.
+    pub(crate) fn failures(&self, row: &RowId) -> u32 {
+        let failed = self.failed.as_ref();
+        let same = failed.filter(|(failed, _)| *failed == codec::id(row));
+        same.map_or(0, |(_, times)| *times)
+    }
 }
 
 /// What it is given.
@@ -153,6 +165,21 @@ impl Cursors {
         };
         cursor.row = row.map(codec::id).or(cursor.row.take());
         cursor.token = token.cloned().or(cursor.token.take());
+        if row.is_some() {
+            cursor.failed = None;
+        }
+        self.write(cursor).await
+    }
+
+    /// Notes that the row after its place has failed alone so often, for whoever is the owner then; whether it still is this
+    /// owner's. Safe to repeat until the next.
+    pub(crate) async fn failed(
+        &self,
+        cursor: &mut Cursor,
+        row: &RowId,
+        times: u32,
+    ) -> Result<bool> {
+        cursor.failed = Some((codec::id(row), times));
         self.write(cursor).await
     }
 
@@ -164,7 +191,7 @@ impl Cursors {
         upper: Option<Bson>,
     ) -> Result<bool> {
         (cursor.phase, cursor.start, cursor.upper) = (Phase::Backlog, start, upper);
-        (cursor.row, cursor.token) = (None, None);
+        (cursor.row, cursor.token, cursor.failed) = (None, None, None);
         self.write(cursor).await
     }
 
@@ -178,6 +205,9 @@ impl Cursors {
         cursor.number += 1;
         let mut mine = self.id();
         mine.extend(doc! { "epoch": cursor.epoch, "number": { "$lt": cursor.number } });
+        let failed = cursor.failed.clone();
+        let failed =
+            failed.map(|(row, times)| doc! { "row": row, "times": i64::from(times) }.into());
         let update = vec![doc! { "$set": {
             "number": cursor.number,
             "phase": cursor.phase.word(),
@@ -185,6 +215,7 @@ impl Cursors {
             "upper": cursor.upper.clone().map_or("$$REMOVE".into(), literal),
             "row": cursor.row.clone().map_or("$$REMOVE".into(), literal),
             "token": cursor.token.clone().map_or("$$REMOVE".into(), literal),
+            "failed": failed.map_or("$$REMOVE".into(), literal),
             "at": "$$NOW",
         } }];
         let saved = self
@@ -228,5 +259,12 @@ fn read(document: &Document) -> Cursor {
         upper: document.get("upper").cloned(),
         row: document.get("row").cloned(),
         token: document.get("token").cloned(),
+        failed: failed(document),
     }
+}
+
+fn failed(document: &Document) -> Option<(Bson, u32)> {
+    let failed = document.get_document("failed").ok()?;
+    let times = failed.get_i64("times").ok()?;
+    Some((failed.get("row")?.clone(), u32::try_from(times).ok()?))
 }

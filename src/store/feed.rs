@@ -11,7 +11,10 @@ use mongodb::{
     options::{ReadPreference, SelectionCriteria},
 };
 
-use super::{OUTBOXES, Store, server::Hello};
+use super::{
+    OUTBOXES, Store,
+    server::{Hello, Time},
+};
 use crate::error::{Error, Result};
 
 /// How long the server keeps an idle request open: how soon one knows that there is nothing new.
@@ -167,12 +170,25 @@ impl Feed {
 
 /// A point in the order of all commits that comes after everything a majority has by now.
 pub(crate) async fn fence(database: &Database) -> Result<Timestamp> {
+    let hello = hello(database).await?;
+    hello.at().ok_or_else(|| untold(database, "operationTime"))
+}
+
+/// What time it is where the rows of one collection are committed.
+pub(crate) async fn time_of(rows: &Store) -> Result<Time> {
+    let hello = hello(&rows.database).await?;
+    Time::of(&hello).ok_or_else(|| untold(&rows.database, "localTime"))
+}
+
+async fn hello(database: &Database) -> Result<Hello> {
     let failed = |error| Error::store("asking for the time", database.name(), error);
     let asked = tokio::time::timeout(SILENCE, Hello::ask(database)).await;
-    let hello = asked.map_err(|_| failed(silent()))??;
-    hello
-        .at()
-        .ok_or_else(|| failed(DriverError::custom("the reply holds no operationTime")))
+    asked.map_err(|_| failed(silent()))?
+}
+
+fn untold(database: &Database, field: &str) -> Error {
+    let error = DriverError::custom(format!("the reply holds no {field}"));
+    Error::store("asking for the time", database.name(), error)
 }
 
 /// A place in a stream as it was saved; why it is none.

@@ -3,10 +3,15 @@
 #[cfg(feature = "sidecar")]
 mod clock;
 
+use std::time::Duration;
+
 use bson::{Bson, Document, Timestamp, doc};
 use mongodb::Database;
 
-use crate::error::{Error, Result};
+use crate::{
+    clock::Moment,
+    error::{Error, Result},
+};
 #[cfg(feature = "sidecar")]
 pub(crate) use clock::Server;
 
@@ -33,5 +38,51 @@ impl Hello {
     /// A point in the order of all commits that comes after everything a majority has by now.
     pub(super) fn at(&self) -> Option<Timestamp> {
         self.0.get("operationTime").and_then(Bson::as_timestamp)
+    }
+}
+
+/// What time it is where rows are committed, whatever this machine thinks: as the server said once, and as long after that as it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Time {
+    /// Since the epoch.
+    theirs: Duration,
+    asked: Moment,
+}
+
+impl Time {
+    /// It may be early by as long as the answer took.
+    pub(super) fn of(hello: &Hello) -> Option<Self> {
+        let theirs = hello.0.get_datetime("localTime").ok()?;
+        let millis = u64::try_from(theirs.timestamp_millis()).ok()?;
+        Some(Self {
+            theirs: Duration::from_millis(millis),
+            asked: Moment::now(),
+        })
+    }
+
+    /// How long ago something was committed, in whole seconds.
+    pub(crate) fn since(&self, committed: Timestamp, now: Moment) -> Duration {
+        let theirs = self.theirs + now.since(self.asked);
+        theirs.saturating_sub(Duration::from_secs(committed.time.into()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_as_long_ago_by_the_clock_of_the_server_as_it_is() {
+        let second = Duration::from_secs(1);
+        let at = |time| Timestamp { time, increment: 3 };
+        let asked = Moment::now();
+        let theirs = second * 1000;
+        let time = Time { theirs, asked };
+        assert_eq!(time.since(at(990), asked), second * 10);
+        assert_eq!(time.since(at(990), asked + second * 50), second * 60);
+        assert_eq!(time.since(at(1001), asked), Duration::ZERO, "just now");
+        let hello = |hello| Time::of(&Hello(hello));
+        assert!(hello(doc! { "localTime": bson::DateTime::now() }).is_some());
+        assert!(hello(doc! {}).is_none());
     }
 }

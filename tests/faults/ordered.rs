@@ -41,6 +41,8 @@ struct Inner {
     taken: watch::Sender<Vec<Taken>>,
     is_down: AtomicBool,
     failing: Mutex<BTreeSet<String>>,
+    /// Which attempt it was that failed, of those that did alone.
+    lone: Mutex<Vec<u32>>,
     rejected: Mutex<BTreeSet<String>>,
     calls: AtomicUsize,
     /// Who called last, by the number each has been given.
@@ -56,6 +58,7 @@ struct Taken {
     position: Option<String>,
     body: Vec<u8>,
     is_replay: bool,
+    is_live: bool,
 }
 
 impl Sink for Log {
@@ -74,6 +77,9 @@ impl Sink for Log {
             batch.iter().any(|message| rows.contains(message.row()))
         };
         if has(&log.failing) {
+            if let [alone] = batch {
+                log.lone.lock().unwrap().push(alone.attempt());
+            }
             return Err("indigestible".into());
         }
         if has(&log.rejected) {
@@ -109,6 +115,7 @@ impl Taken {
             position: message.position().map(ToOwned::to_owned),
             body: message.body().to_owned(),
             is_replay: message.is_replay(),
+            is_live: message.is_live(),
         }
     }
 }
@@ -642,6 +649,40 @@ async fn a_row_that_fails_is_parked_once_its_neighbour_passes_and_is_replayed() 
     pots.shutdown().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn how_often_a_row_has_failed_is_known_to_whoever_is_the_owner() {
+    let rig = rig().await;
+    let log = Log::default();
+    let poisoned = uuid::Uuid::now_v7();
+    log.0.failing.lock().unwrap().insert(poisoned.to_string());
+    rig.seed(40, |row, index| {
+        if index == 20 {
+            row.insert("_id", bson::Uuid::from_bytes(*poisoned.as_bytes()));
+        }
+    })
+    .await;
+    for times in 1..5_i64 {
+        let pots = open(&rig, &log, SinkOptions::ordered()).await;
+        eventually(patience(), "it fails once more", async || {
+            let cursor = cursors(&rig).find_one(cursor_of(&rig)).await.unwrap();
+            let failed = cursor.and_then(|cursor| cursor.get_document("failed").cloned().ok());
+            failed.is_some_and(|failed| failed.get_i64("times").is_ok_and(|now| now >= times))
+        })
+        .await;
+        pots.shutdown().await;
+    }
+    let pots = open(&rig, &log, SinkOptions::ordered()).await;
+    log.has(39).await;
+    rig.settled().await;
+    let dead = dead(&rig).await;
+    assert_eq!((dead.len(), dead_row(&dead[0])), (1, poisoned.to_string()));
+    assert_eq!(attempts(&dead[0]), 5);
+    assert_eq!(*log.0.lone.lock().unwrap(), [1, 2, 3, 4, 5], "none anew");
+    let cursor = cursors(&rig).find_one(cursor_of(&rig)).await.unwrap();
+    assert!(cursor.unwrap().get("failed").is_none(), "it is forgotten");
+    pots.shutdown().await;
+}
+
 fn attempts(dead: &Document) -> i64 {
     match dead.get("attempts") {
         Some(Bson::Int32(attempts)) => (*attempts).into(),
@@ -818,6 +859,88 @@ async fn an_absence_halves_nothing() {
     // Two in vain, and hardly more than one for all.
     assert!(gone.0.load(Relaxed) <= 5, "{:?}", gone.0);
     pots.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_in_the_outbox_and_what_is_tried_again_is_not_new_and_the_rest_is() {
+    let rig = rig().await;
+    let log = Log::default();
+    rig.seed(20, |_, _| {}).await;
+    let pots = open(&rig, &log, SinkOptions::ordered()).await;
+    log.has(20).await;
+    write(&pots, 5).await;
+    log.has(25).await;
+    let calls = log.0.calls.load(Relaxed);
+    log.0.is_down.store(true, Relaxed);
+    write(&pots, 1).await;
+    // The second begins after the first has failed.
+    eventually(PATIENCE, "it fails", async || {
+        log.0.calls.load(Relaxed) > calls + 1
+    })
+    .await;
+    log.0.is_down.store(false, Relaxed);
+    log.has(26).await;
+    write(&pots, 1).await;
+    log.has(27).await;
+    rig.settled().await;
+    let taken = log.0.taken.borrow().clone();
+    // What was written while it began may come twice.
+    let mut new: Vec<bool> = taken.iter().map(|taken| taken.is_live).collect();
+    new.dedup();
+    assert_eq!(new, [false, true, false, true]);
+    pots.shutdown().await;
+}
+
+/// Takes a label at a time, and of one row fails the first.
+#[derive(Clone, Default)]
+struct Narrow(Arc<Mutex<Vec<(String, String)>>>, String);
+
+impl Sink for Narrow {
+    async fn deliver(&self, batch: &[Message]) -> Result<Vec<Verdict>, BoxError> {
+        let [message] = batch else {
+            return Err("more than one".into());
+        };
+        if message.row() == self.1 && message.label() == "created" {
+            return Err("indigestible".into());
+        }
+        let taken = (message.row().to_owned(), message.label().to_owned());
+        self.0.lock().unwrap().push(taken);
+        Ok(vec![Verdict::Accepted])
+    }
+
+    fn at_once(&self, _: &[Message]) -> usize {
+        1
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_row_that_does_not_go_at_once_goes_in_parts_and_only_what_failed_of_it_is_parked() {
+    let mut rig = rig().await;
+    let labels = Label::system().into_iter().chain([Label::sync()]);
+    rig.component = rig.bare().labels(labels);
+    let ids: Vec<_> = (0..6).map(|_| uuid::Uuid::now_v7()).collect();
+    rig.seed(6, |row, index| {
+        let id = *ids[index as usize].as_bytes();
+        row.insert("_id", bson::Uuid::from_bytes(id));
+    })
+    .await;
+    let narrow = Narrow(Arc::default(), ids[2].to_string());
+    let options = SinkOptions::ordered().policy(toa_outbox::Policy::backoff().attempts(1));
+    let builder = Outbox::builder(&rig.database, rig.component.clone(), rig.settings.clone());
+    let builder = builder.sink_with(SINK, ["*"], narrow.clone(), options);
+    let pots = builder.open().await.unwrap();
+    rig.settled().await;
+    pots.shutdown().await;
+    let both = |row: usize| [(row, "created"), (row, "sync")];
+    let mut expected = [both(0), both(1)].concat();
+    // The neighbour shows who is to blame, and waits for the rest of it.
+    expected.extend([(3, "created"), (2, "sync"), (3, "sync")]);
+    expected.extend([both(4), both(5)].concat());
+    let expected = expected.into_iter();
+    let expected = expected.map(|(row, label)| (ids[row].to_string(), label.to_owned()));
+    assert_eq!(*narrow.0.lock().unwrap(), expected.collect::<Vec<_>>());
+    let dead = dead(&rig).await;
+    assert_eq!((dead.len(), dead_row(&dead[0])), (1, ids[2].to_string()));
 }
 
 /// Asks for a pause until it is told otherwise.

@@ -7,6 +7,7 @@ mod support;
 
 mod answers;
 mod conformance;
+mod ordered;
 mod outage;
 mod secure;
 mod sizes;

@@ -138,6 +138,13 @@ async fn after_an_outage_one_goes_first_and_where_an_operator_decides_the_others
             true,
         ),
         (SinkOptions::new().safety(none), 0, false),
+        (SinkOptions::ordered(), 20, true),
+        (
+            SinkOptions::ordered().safety(Safety::default().confirmed()),
+            1,
+            true,
+        ),
+        (SinkOptions::ordered().safety(none), 0, false),
     ] {
         let (mut pots, hook) = (Pots::new(&mongodb).await, Hook::start().await);
         pots.settings.defer = true;

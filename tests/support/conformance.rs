@@ -8,7 +8,7 @@ use std::{
     time::Duration,
 };
 
-use bson::{Document, doc};
+use bson::{DateTime, Document, doc};
 use futures::TryStreamExt;
 use mongodb::{Client, Collection, Database};
 use toa_outbox::{
@@ -185,6 +185,23 @@ impl Pots {
         }
     }
 
+    /// Rows of such pots as a writer that died left them, with a text of so many letters.
+    pub async fn seed(&self, letters: impl IntoIterator<Item = usize>) {
+        let now = DateTime::now().timestamp_millis();
+        let rows = letters.into_iter().enumerate().map(|(number, letters)| {
+            let state = doc! { "_id": number as i64, "text": "x".repeat(letters) };
+            doc! {
+                "_id": bson::Uuid::from_bytes(*uuid::Uuid::now_v7().as_bytes()),
+                "lane": (number % 128) as i32,
+                "published": false,
+                "pending": now,
+                "event": { "origin": null, "state": state, "trailers": null, "input": null },
+            }
+        });
+        let rows: Vec<Document> = rows.collect();
+        self.rows().insert_many(rows).await.expect("rows");
+    }
+
     /// What is dead, by its number.
     pub async fn dead(&self) -> Vec<Dead> {
         let name = format!("{}_pots_outbox_deliveries", self.namespace);
@@ -201,11 +218,14 @@ impl Pots {
         self.database.collection("outbox_sinks")
     }
 
+    fn rows(&self) -> Collection<Document> {
+        let name = format!("{}_pots_outbox", self.namespace);
+        self.database.collection(&name)
+    }
+
     /// Waits until so many rows are owed to someone.
     pub async fn owed(&self, what: &str, is_right: impl Fn(u64) -> bool) {
-        let rows: Collection<Document> = self
-            .database
-            .collection(&format!("{}_pots_outbox", self.namespace));
+        let rows = self.rows();
         eventually(PATIENCE, what, async || {
             let owed = rows.count_documents(doc! { "published": false }).await;
             owed.is_ok_and(&is_right)

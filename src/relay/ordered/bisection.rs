@@ -4,7 +4,12 @@
 //! both to blame look like an outage, and hold up the sink until one of them is mended. Nobody can tell them apart, and a wait
 //! is recoverable.
 //!
-//! What is remembered of failures goes with the owner: the next one counts anew.
+//! Where nothing is given up there is no neighbour to tell: what fails twice in a row is taken for an outage, and so is a
+//! destination that asks twice in a row to be left alone. That is for the [safety](crate::Safety) of what is given after it; nothing here
+//! depends on it.
+//!
+//! How often the first has failed alone is kept with the cursor: the next owner begins [with that](Bisection::after), so that a row to blame is
+//! found however often owners go. Of all else he knows nothing.
 //!
 //! ```text
 //!   a batch ── failed ──► half of it ── ... ──► the first alone ── failed five times ──► its neighbour alone
@@ -16,6 +21,9 @@ use std::time::Duration;
 
 use crate::sinks::{Next, Order, Policy};
 
+/// How often in a row something has to fail before the destination is thought to be down, where no neighbour tells.
+const DOUBTS: u32 = 2;
+
 pub(super) struct Bisection {
     order: Order,
     policy: Policy,
@@ -25,6 +33,10 @@ pub(super) struct Bisection {
     failures: u32,
     /// How often in a row nobody was there.
     absences: u32,
+    /// How often in a row it wanted to be left alone.
+    refusals: u32,
+    /// Whether the destination was found to be down the last time.
+    is_down: bool,
     /// Whether the neighbour of the first is asked.
     doubts: bool,
 }
@@ -74,7 +86,17 @@ impl Bisection {
             policy,
             failures: 0,
             absences: 0,
+            refusals: 0,
+            is_down: false,
             doubts: false,
+        }
+    }
+
+    /// The same where the first has failed so often already.
+    pub(super) fn after(&mut self, failures: u32) {
+        self.failures = failures;
+        if failures > 0 && self.order.halves {
+            self.size = 1;
         }
     }
 
@@ -93,11 +115,21 @@ impl Bisection {
         }
     }
 
+    /// Whether the destination is down, by what was told last.
+    pub(super) fn is_down(&self) -> bool {
+        self.is_down
+    }
+
     /// Of so many rows.
     pub(super) fn told(&mut self, outcome: Outcome, rows: usize) -> Then {
         if outcome != Outcome::Away {
             self.absences = 0;
         }
+        self.refusals = match outcome {
+            Outcome::Asked(_) => self.refusals.saturating_add(1),
+            _ => 0,
+        };
+        self.is_down = outcome == Outcome::Away || self.refusals >= DOUBTS;
         match std::mem::take(&mut self.doubts) {
             true => self.neighbour(outcome),
             false => self.first(outcome, rows),
@@ -123,15 +155,17 @@ impl Bisection {
                 self.failures = 0;
                 Then::Park
             }
-            Outcome::Stopped | Outcome::Failed | Outcome::Rejected => self.failed(),
+            Outcome::Stopped | Outcome::Failed | Outcome::Rejected => self.failed(outcome),
             Outcome::Away => self.away(),
             Outcome::Asked(wait) => Then::Wait(wait),
         }
     }
 
     /// Alone, or where nothing is halved.
-    fn failed(&mut self) -> Then {
+    fn failed(&mut self, outcome: Outcome) -> Then {
         self.failures = self.failures.saturating_add(1);
+        let nobody_tells = outcome == Outcome::Failed && !self.policy.gives_up();
+        self.is_down |= nobody_tells && self.failures >= DOUBTS;
         match self.policy.next(self.failures) {
             Next::Again(wait) => Then::Wait(wait),
             Next::Dead(_) => {
@@ -153,6 +187,7 @@ impl Bisection {
                 Then::ParkNeighbour
             }
             Outcome::Failed | Outcome::Stopped | Outcome::None => {
+                self.is_down = outcome == Outcome::Failed;
                 Then::Wait(self.policy.wait(self.failures))
             }
             Outcome::Away => self.away(),

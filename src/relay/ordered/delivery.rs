@@ -12,13 +12,15 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Ended, Ordered,
     bisection::{Ask, Bisection, Outcome, Then},
+    doubt::Doubt,
     piece::Piece,
+    portion::Portion,
     source::{Read, age},
     went::Went,
 };
 use crate::{
     clock::Term,
-    sinks::{Fault, Message},
+    sinks::{Fault, Verdict},
     store::cursors::{Cursor, Place},
 };
 
@@ -35,8 +37,16 @@ pub(super) struct Delivery<'a> {
     pub(super) saved: Instant,
     /// When the last batch began.
     pub(super) began: Option<Instant>,
-    /// How often the first has failed alone, and why the last time.
-    pub(super) doubt: (u32, String),
+    pub(super) doubt: Doubt,
+    /// Whether nothing was delivered yet.
+    pub(super) is_fresh: bool,
+}
+
+/// What became of a batch.
+enum Sent {
+    Went(Went),
+    /// It may not leave before then.
+    Later(Instant),
 }
 
 impl Delivery<'_> {
@@ -51,48 +61,45 @@ impl Delivery<'_> {
             }
             // Wherever it was asked for.
             self.resumed().await?;
+            self.recall();
             self.once().await?;
         }
     }
 
     /// One batch, and what follows from how it went.
     async fn once(&mut self) -> Result<(), Ended> {
-        let (asked, first) = match self.bisection.ask() {
-            Ask::First(size) => (self.front(size)?, 0),
-            Ask::Neighbour => match self.neighbour() {
-                Some(index) => (1, index),
-                None => (0, 0),
-            },
-        };
+        let (first, asked) = self.asked()?;
+        let portion = self.portion(first, asked);
         // Begun before the right is asked for, so that whoever ends it sees what is on its way.
         let flying = self.of.flight.begin();
-        self.began = Some(Instant::now());
-        let went = match asked {
-            0 => Went::badly(Outcome::None, "it has no neighbour".into()),
-            rows => self.deliver(first, rows).await?,
-        };
-        if first == 0 && matches!(went.outcome, Outcome::Failed | Outcome::Rejected) {
-            self.doubt = (self.bisection.failures() + 1, went.reason.clone());
-        }
-        let then = self.bisection.told(went.outcome, asked);
-        match then {
-            Then::Park => {
-                let (attempts, reason) = self.doubt.clone();
-                self.park(0, &reason, attempts);
+        let began = Instant::now();
+        let went = match self.deliver(&portion).await? {
+            Sent::Went(went) => went,
+            Sent::Later(then) => {
+                drop(flying);
+                return self.room(then).await;
             }
-            Then::ParkNeighbour => self.park(first, &went.reason, 1),
-            Then::Go | Then::Wait(_) => {}
-        }
+        };
+        let then = self.told(&went, &portion);
+        // One that was cut is as good as full.
+        self.began = (portion.rows == asked).then_some(began);
         self.settle().await?;
+        self.remember(then).await?;
         drop(flying);
-        if let Some(circuit) = went.pause {
-            self.of.batched.pause(circuit);
-            return Ok(());
+        match (went.pause, then) {
+            (Some(circuit), _) => self.of.batched.pause(circuit),
+            (None, Then::Wait(wait)) => self.rest(wait, &went.reason).await?,
+            (None, Then::Go | Then::Park | Then::ParkNeighbour) => {}
         }
-        match then {
-            Then::Wait(wait) => self.rest(wait, &went.reason).await,
-            Then::Go | Then::Park | Then::ParkNeighbour => Ok(()),
-        }
+        Ok(())
+    }
+
+    /// From which row on is to be delivered, and how many; none where there is no neighbour.
+    fn asked(&mut self) -> Result<(usize, usize), Ended> {
+        Ok(match self.bisection.ask() {
+            Ask::First(size) => (0, self.front(size)?),
+            Ask::Neighbour => self.neighbour().map_or((0, 0), |index| (index, 1)),
+        })
     }
 
     /// How many rows from the first on can be delivered, up to `size`.
@@ -118,42 +125,35 @@ impl Delivery<'_> {
             .map(|(index, _)| index)
     }
 
-    /// Delivers so many rows from one on.
-    async fn deliver(&mut self, first: usize, rows: usize) -> Result<Went, Ended> {
-        let attempt = self.bisection.failures().saturating_add(1);
-        let pieces = self.queue.iter().skip(first).take(rows);
-        let messages: Vec<Message> = pieces
-            .flat_map(|piece| &piece.todo)
-            .map(|(_, message)| Message {
-                attempt,
-                ..message.clone()
-            })
-            .collect();
-        if messages.is_empty() {
-            return Ok(Went::taken());
-        }
+    async fn deliver(&mut self, portion: &Portion) -> Result<Sent, Ended> {
+        let messages = &portion.messages;
+        let Some(attempt) = messages.first().map(|message| message.attempt) else {
+            let went = match portion.rows {
+                0 => Went::badly(Outcome::None, "it has no neighbour".into()),
+                _ => Went::taken(),
+            };
+            return Ok(Sent::Went(went));
+        };
         let cuts = self.of.batched.cuts();
         if !self.of.is_owner(self.term) {
             return Err(Ended::Over);
         }
+        let flying = self.of.meters.flying();
+        let delivered = self.of.batched.deliver_all(messages, cuts).await;
+        drop(flying);
+        let went = match delivered {
+            Ok(verdicts) => self.take(portion, verdicts),
+            Err(Fault::Cut) => return Err(Ended::Over),
+            Err(Fault::Later(then)) => return Ok(Sent::Later(then)),
+            Err(Fault::Never(reason)) => self.take(portion, vec![Verdict::Rejected(reason)]),
+            Err(Fault::Failed(reason)) => self.failed(portion, Outcome::Failed, reason),
+            Err(Fault::Rejected(reason)) => self.failed(portion, Outcome::Rejected, reason),
+            Err(Fault::Unreachable(reason)) => self.failed(portion, Outcome::Away, reason),
+        };
         if attempt > 1 {
             self.of.meters.retried();
         }
-        let _flying = self.of.meters.flying();
-        let delivered = self.of.batched.deliver_all(&messages, cuts).await;
-        Ok(match delivered {
-            Ok(verdicts) => self.take(first, rows, verdicts),
-            Err(Fault::Cut) => return Err(Ended::Over),
-            Err(Fault::Failed(reason)) => self.failed(first, rows, Outcome::Failed, reason),
-            Err(Fault::Rejected(reason)) => self.failed(first, rows, Outcome::Rejected, reason),
-            Err(Fault::Unreachable(reason)) => self.failed(first, rows, Outcome::Away, reason),
-        })
-    }
-
-    fn park(&mut self, index: usize, reason: &str, attempts: u32) {
-        if let Some(piece) = self.queue.get_mut(index) {
-            piece.park(reason, attempts);
-        }
+        Ok(Sent::Went(went))
     }
 
     /// Marks what is settled at the front, and moves the cursor past it.
@@ -186,6 +186,18 @@ impl Delivery<'_> {
         let until = Instant::now() + wait;
         self.of
             .owned_until(self.term, self.stop, tokio::time::sleep_until(until))
+            .await
+    }
+
+    /// Waits until there is room for what is next, or until this replica is to stop.
+    async fn room(&mut self, then: Instant) -> Result<(), Ended> {
+        let first = self.queue.front();
+        self.of.behind(first.and_then(|piece| age(piece.made)));
+        if then > Instant::now() {
+            self.of.held_back();
+        }
+        self.of
+            .owned_until(self.term, self.stop, tokio::time::sleep_until(then))
             .await
     }
 

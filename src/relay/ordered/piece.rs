@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bson::Bson;
+use tokio::time::Instant;
 
 use crate::{
     clock::Term,
@@ -27,6 +28,8 @@ pub(super) struct Piece {
     pub(super) blocked: Option<String>,
     /// When it was made, in milliseconds since the epoch.
     pub(super) made: Option<i64>,
+    /// Until when it is new; none: it is not, or was tried.
+    pub(super) new_until: Option<Instant>,
 }
 
 /// Makes a row into messages.
@@ -88,7 +91,13 @@ impl Piece {
             attempts: 1,
             blocked: None,
             made: row.id.time(),
+            new_until: None,
         }
+    }
+
+    /// Whether it is on its way for the first time, soon after its commit.
+    pub(super) fn is_new(&self, now: Instant) -> bool {
+        self.new_until.is_some_and(|until| now < until)
     }
 
     fn unrendered(&mut self, route: usize, reason: String, gives_up: bool) {
@@ -102,10 +111,11 @@ impl Piece {
         self.todo.is_empty() && self.blocked.is_none()
     }
 
-    /// Gives up what is left of it, after so many attempts.
-    pub(super) fn park(&mut self, reason: &str, attempts: u32) {
+    /// Gives up what is left of it after so many attempts, but for the last that were not in them.
+    pub(super) fn park(&mut self, reason: &str, attempts: u32, untried: usize) {
         self.attempts = attempts;
-        let left = self.todo.drain(..);
+        let tried = self.todo.len().saturating_sub(untried);
+        let left = self.todo.drain(..tried);
         self.dead
             .extend(left.map(|(route, _)| (route, reason.to_owned())));
     }

@@ -99,11 +99,41 @@ impl Ordered {
         }
     }
 
+    /// Keeps how often what is next has failed alone. Not at any cost: with the next failure it is written again.
+    pub(super) async fn keep(
+        &self,
+        cursor: &mut Cursor,
+        row: &RowId,
+        times: u32,
+    ) -> Result<(), Ended> {
+        match self.cursors.failed(cursor, row, times).await {
+            Ok(true) => {}
+            Ok(false) => return Err(Ended::Overtaken),
+            Err(error) => {
+                tracing::warn!(%error, %row, times, "another replica will not know how often the row has failed");
+            }
+        }
+        Ok(())
+    }
+
     /// It is at a row that was made so many milliseconds ago; none: it has all.
     pub(super) fn behind(&self, age: Option<i64>) {
         let age = age.and_then(|age| u64::try_from(age).ok()).unwrap_or(0);
         let (component, sink) = (self.routes.component(), self.batched.name());
         metrics::behind(component, sink, Duration::from_millis(age));
+    }
+
+    /// Tells that what is next waits for room.
+    pub(super) fn held_back(&mut self) {
+        let sink = self.batched.name();
+        self.reports.first("held back", |times| {
+            tracing::info!(
+                sink,
+                times,
+                "an ordered sink waits for room, its safety lets no more of a backlog go in a minute; where more is written than that it never \
+                 catches up, so give it other figures then"
+            );
+        });
     }
 
     /// Tells that something was not taken.

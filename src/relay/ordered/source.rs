@@ -1,22 +1,29 @@
 //! Where the rows of an ordered sink come from: what it is owed by id, or the change stream.
 
-use bson::{Bson, RawDocument};
-use tokio::sync::mpsc;
+use std::time::Duration;
+
+use bson::{Bson, RawDocument, Timestamp};
+use tokio::{sync::mpsc, time::Instant};
 
 use super::{
     Ended,
     piece::{Piece, Renderer},
 };
 use crate::{
-    clock::Term,
+    clock::{Moment, Term},
     report::Reports,
     row::{Row, now},
     store::{
         Store,
         cursors::{Cursor, Cursors, Phase, Place},
         feed::{self, Feed},
+        server::Time,
     },
 };
+
+/// How long after its commit a row is new. As long as the window of what is not: who takes over from an owner that died gives what came
+/// meanwhile without a limit, and it is no more than was written in a minute.
+const NEW: Duration = Duration::from_secs(60);
 
 /// What was read.
 pub(super) enum Read {
@@ -74,6 +81,7 @@ impl Source {
     async fn stream(&mut self, cursor: &Cursor, reads: &mpsc::Sender<Read>) -> Result<(), Ended> {
         let after = cursor.token.as_ref().map(feed::place).transpose();
         let after = after.map_err(Ended::Lost)?;
+        let time = feed::time_of(&self.store).await?;
         let mut feed = Feed::of_one_from(&self.store, cursor.start, after)
             .await
             .map_err(Ended::of)?;
@@ -89,7 +97,8 @@ impl Source {
                     let (Some(row), Some(token)) = (inserted.row(), inserted.token()) else {
                         continue;
                     };
-                    self.inserted(row, token)
+                    let new_until = inserted.at().and_then(|at| new_until(&time, at));
+                    self.inserted(row, token, new_until)
                 }
                 None => match feed.token() {
                     Some(token) => Read::Nothing(token),
@@ -102,11 +111,12 @@ impl Source {
         }
     }
 
-    fn inserted(&mut self, row: &RawDocument, token: Bson) -> Read {
+    fn inserted(&mut self, row: &RawDocument, token: Bson, new_until: Option<Instant>) -> Read {
         match self.row(row) {
             Some(row) => {
                 let place = Place::Token(Some(row.id.clone()), token);
-                Read::Row(self.renderer.piece(&row, place, &self.term))
+                let piece = self.renderer.piece(&row, place, &self.term);
+                Read::Row(Piece { new_until, ..piece })
             }
             None => Read::Nothing(token),
         }
@@ -130,6 +140,13 @@ impl Source {
             }
         }
     }
+}
+
+/// Until when a row that was committed then is new, if it is.
+fn new_until(time: &Time, committed: Timestamp) -> Option<Instant> {
+    let ago = time.since(committed, Moment::now());
+    let left = NEW.checked_sub(ago).filter(|left| !left.is_zero());
+    left.map(|left| Instant::now() + left)
 }
 
 /// How long ago it was made, in milliseconds.

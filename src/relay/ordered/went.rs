@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{bisection::Outcome, delivery::Delivery, source::age};
+use super::{bisection::Outcome, delivery::Delivery, portion::Portion, source::age};
 use crate::{
     metrics::Failure as Kind,
     sinks::{Circuit, Verdict},
@@ -44,7 +44,7 @@ impl Went {
     fn of(verdict: Verdict) -> Self {
         match verdict {
             Verdict::Accepted | Verdict::Duplicate => Self::taken(),
-            Verdict::Rejected(reason) => Self::badly(Outcome::Failed, reason),
+            Verdict::Rejected(reason) => Self::badly(Outcome::Rejected, reason),
             Verdict::Retry { reason, after } => {
                 let asked = |after: Duration| after.clamp(LEAST_REST, LONGEST_REST);
                 let outcome = after.map(asked).map_or(Outcome::Failed, Outcome::Asked);
@@ -63,26 +63,22 @@ impl Went {
 }
 
 impl Delivery<'_> {
-    pub(super) fn failed(
-        &self,
-        first: usize,
-        rows: usize,
-        outcome: Outcome,
-        reason: String,
-    ) -> Went {
+    pub(super) fn failed(&mut self, portion: &Portion, outcome: Outcome, reason: String) -> Went {
         let kind = match outcome {
             Outcome::Rejected => Kind::Refused,
             _ => Kind::Unavailable,
         };
-        for piece in self.queue.iter().skip(first).take(rows) {
-            let routes = piece.todo.iter().map(|(route, _)| *route);
-            routes.for_each(|route| self.of.meters.failed(route, kind));
-        }
+        let pieces = self.queue.iter().skip(portion.first).take(portion.rows);
+        let todo = pieces.flat_map(|piece| &piece.todo);
+        let routes = todo.map(|(route, _)| *route);
+        let tried = routes.take(portion.messages.len());
+        tried.for_each(|route| self.of.meters.failed(route, kind));
         Went::badly(outcome, reason)
     }
 
     /// What of it is taken is not delivered again, whatever became of the rest.
-    pub(super) fn take(&mut self, first: usize, rows: usize, verdicts: Vec<Verdict>) -> Went {
+    pub(super) fn take(&mut self, portion: &Portion, verdicts: Vec<Verdict>) -> Went {
+        let Portion { first, rows, .. } = *portion;
         let mut went = Went::taken();
         let is_taken =
             |verdict: &Verdict| matches!(verdict, Verdict::Accepted | Verdict::Duplicate);
@@ -93,7 +89,12 @@ impl Delivery<'_> {
         let gives_up = self.of.policy.gives_up();
         for piece in self.queue.iter_mut().skip(first).take(rows) {
             let todo = std::mem::take(&mut piece.todo);
-            for ((route, message), verdict) in todo.into_iter().zip(verdicts.by_ref()) {
+            for (route, message) in todo {
+                // Of those of a row that did not go with the others there is none.
+                let Some(verdict) = verdicts.next() else {
+                    piece.todo.push((route, message));
+                    continue;
+                };
                 match (verdict, gives_up) {
                     (Verdict::Accepted | Verdict::Duplicate, _) => {
                         self.of.meters.published(route, age(piece.made));
@@ -114,7 +115,8 @@ impl Delivery<'_> {
             }
         }
         // Nothing goes past it here, so that one to blame among them is found only in parts.
-        if went.outcome == Outcome::Failed && rows > 1 && has_taken {
+        let is_owed = matches!(went.outcome, Outcome::Failed | Outcome::Rejected);
+        if is_owed && rows > 1 && has_taken {
             went.outcome = Outcome::Stopped;
         }
         went

@@ -50,8 +50,8 @@ enum Trust {
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Leave {
     Now,
-    /// There is no room yet.
-    Later,
+    /// There is no room before then.
+    Later(Instant),
     /// For this reason.
     Never(String),
     /// When an operator has said so, for this reason.
@@ -103,10 +103,7 @@ impl Pacing {
         {
             limits.window.return_last();
         }
-        self.becomes(|trust| match trust {
-            Trust::Good { .. } => Trust::Lost,
-            lost => lost,
-        });
+        self.is_down();
     }
 
     /// The message failed alone, or with all that went with it. That it does again is no news.
@@ -116,6 +113,14 @@ impl Pacing {
         }
         self.becomes(|trust| match trust {
             Trust::Good { doubts } if doubts + 1 < DOUBTS => Trust::Good { doubts: doubts + 1 },
+            Trust::Good { .. } => Trust::Lost,
+            lost => lost,
+        });
+    }
+
+    /// It was found out otherwise that the destination is down.
+    pub(super) fn is_down(&mut self) {
+        self.becomes(|trust| match trust {
             Trust::Good { .. } => Trust::Lost,
             lost => lost,
         });
@@ -181,18 +186,22 @@ impl Limits {
     }
 
     fn leave(&mut self, now: Instant, messages: &[Message]) -> Leave {
-        if self.until.is_some_and(|until| now < until) {
-            return Leave::Later;
+        if let Some(until) = self.until.filter(|&until| now < until) {
+            return Leave::Later(until);
         }
         if self.trust == Trust::Lost && self.safety.canary() == 0 {
             return Leave::Confirmed(AT_ONCE.into());
+        }
+        // They were put together before it was known.
+        if self.trust == Trust::Lost && messages.len() > 1 {
+            return Leave::Later(now);
         }
         let bytes = messages.iter().map(size).sum();
         match self.window.reserve(now, bytes) {
             Room::Now => Leave::Now,
             Room::At(then) => {
                 self.until = Some(then);
-                Leave::Later
+                Leave::Later(then)
             }
             Room::Never => Leave::Never(too_large(bytes, self.safety.batch_bytes())),
         }

@@ -80,12 +80,8 @@ impl Stage {
 
     /// The same of messages that are not new.
     async fn swept(&self, numbers: std::ops::Range<usize>) -> Vec<Answer> {
-        let swept = |number| Message {
-            is_live: false,
-            body: vec![0; 10],
-            ..message(number)
-        };
-        join_all(numbers.map(|number| self.batched.deliver(swept(number)))).await
+        let swept = old(numbers).into_iter();
+        join_all(swept.map(|message| self.batched.deliver(message))).await
     }
 
     /// What is answered for so many messages that come at once, in their order.
@@ -410,6 +406,85 @@ async fn after_an_outage_a_canary_goes_first_and_an_operator_may_have_to_let_the
         stage.batched.up().await;
         assert_eq!(stage.swept(1..10).await, vec![Answer::Taken; 9]);
     }
+}
+
+fn old(numbers: std::ops::Range<usize>) -> Vec<Message> {
+    let old = |number| Message {
+        is_live: false,
+        body: vec![0; 10],
+        ..message(number)
+    };
+    numbers.map(old).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_goes_beside_the_queue_takes_of_the_same_room() {
+    let safety = Safety::new(50, 2, 1000, 1).unwrap();
+    let stage = Stage::with(
+        async |batch: Vec<usize>| accepted(&batch),
+        Some(safety),
+        usize::MAX,
+    );
+    let (began, minute) = (Instant::now(), Duration::from_secs(60));
+    let beside = &stage.batched;
+    assert_eq!(stage.swept(0..1).await, [Answer::Taken]);
+    assert_eq!(beside.fitting(&old(1..9)), 5);
+    assert!(beside.deliver_all(&old(1..6), 0).await.is_ok());
+    for _ in 0..2 {
+        let later = beside.deliver_all(&old(6..9), 0).await;
+        assert!(
+            matches!(later, Err(Fault::Later(then)) if then == began + minute),
+            "{later:?}"
+        );
+    }
+    assert_eq!(paces(&stage.swept(6..7).await), [Some(Pace::AtOnce)]);
+    assert!(
+        beside.deliver_all(&[message(9)], 0).await.is_ok(),
+        "it is new"
+    );
+    tokio::time::sleep(minute).await;
+    assert!(beside.deliver_all(&old(6..9), 0).await.is_ok());
+    let large = vec![Message {
+        body: vec![0; 51],
+        ..old(0..1).remove(0)
+    }];
+    let never = beside.deliver_all(&large, 0).await;
+    assert!(matches!(never, Err(Fault::Never(_))), "{never:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn beside_the_queue_a_canary_goes_alone_and_what_waited_for_its_turn_does_not_follow_it_unasked()
+ {
+    let stage = Stage::with(
+        async |batch: Vec<usize>| {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            accepted(&batch)
+        },
+        Some(Safety::default().confirmed()),
+        usize::MAX,
+    );
+    let beside = &stage.batched;
+    beside.is_down();
+    assert_eq!(beside.fitting(&old(0..5)), 1);
+    let (canary, other) = (old(0..1), old(1..2));
+    let (canary, other) = tokio::join!(
+        beside.deliver_all(&canary, 0),
+        beside.deliver_all(&other, 0),
+    );
+    assert!(
+        canary.is_ok() && matches!(other, Err(Fault::Later(_))),
+        "{other:?}"
+    );
+    let asked = beside.asked().unwrap();
+    assert!(asked.reason.contains("operator"), "{}", asked.reason);
+    beside.paused(true);
+    beside.paused(false);
+    beside.runs().await;
+    assert_eq!(beside.deliver_all(&old(1..5), 0).await.unwrap().len(), 4);
+    assert_eq!(
+        stage.calls().iter().map(Vec::len).collect::<Vec<_>>(),
+        [1, 4]
+    );
 }
 
 fn closed() -> Verdict {

@@ -160,3 +160,50 @@ fn an_audit_neither_halves_nor_parks() {
     // Less a fifth at most, by chance.
     assert!(longest >= Duration::from_secs(240), "{longest:?}");
 }
+
+#[test]
+fn a_destination_is_down_where_nobody_is_there_where_the_neighbour_fails_too_and_where_it_says_so_twice()
+ {
+    let asked = Outcome::Asked(Duration::from_secs(1));
+    let down = |bisection: &mut Bisection, outcomes: &[Outcome]| {
+        let told = outcomes.iter().map(|&outcome| {
+            bisection.told(outcome, 1);
+            bisection.is_down()
+        });
+        told.collect::<Vec<_>>()
+    };
+    assert_eq!(
+        down(&mut ordered(), &[Outcome::Away, Outcome::Taken]),
+        [true, false]
+    );
+    assert_eq!(
+        down(&mut ordered(), &[asked, Outcome::Taken, asked, asked]),
+        [false, false, false, true]
+    );
+    // Five times alone, and then its neighbour.
+    assert_eq!(
+        down(&mut ordered(), &[Outcome::Failed; 6]),
+        [false, false, false, false, false, true]
+    );
+    let by_itself = [[Outcome::Failed; 5].as_slice(), &[Outcome::None]].concat();
+    assert_eq!(down(&mut ordered(), &by_itself), [false; 6]);
+    let mut audit = Bisection::new(Order::AUDIT, SinkOptions::audit().policy);
+    assert_eq!(down(&mut audit, &[Outcome::Failed; 2]), [false, true]);
+    assert_eq!(
+        down(&mut audit, &[Outcome::Rejected; 3]),
+        [false; 3],
+        "that is the row's"
+    );
+}
+
+#[test]
+fn who_takes_over_goes_on_counting() {
+    let mut bisection = ordered();
+    bisection.after(0);
+    assert_eq!(bisection.ask(), Ask::First(128));
+    bisection.after(4);
+    assert_eq!((bisection.ask(), bisection.failures()), (Ask::First(1), 4));
+    assert_eq!(bisection.told(Outcome::Failed, 1), Then::Go);
+    assert_eq!(bisection.ask(), Ask::Neighbour);
+    assert_eq!(bisection.told(Outcome::Taken, 1), Then::Park);
+}

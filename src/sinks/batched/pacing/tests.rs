@@ -59,10 +59,11 @@ fn a_backlog_waits_for_room() {
     let (mut pacing, now) = (Pacing::new(Some(safety(10, 1, 1))), Instant::now());
     assert_eq!(pacing.leave(now, &old(1)), Leave::Now);
     assert_eq!(pacing.until(), None);
-    assert_eq!(pacing.leave(now, &old(1)), Leave::Later);
+    let later = Leave::Later(now + MINUTE);
+    assert_eq!(pacing.leave(now, &old(1)), later);
     assert_eq!(pacing.until(), Some(now + MINUTE));
     pacing.wake(now + MINUTE / 2);
-    assert_eq!(pacing.leave(now + MINUTE / 2, &old(1)), Leave::Later);
+    assert_eq!(pacing.leave(now + MINUTE / 2, &old(1)), later);
     pacing.wake(now + MINUTE);
     assert_eq!(pacing.until(), None);
     assert_eq!(pacing.leave(now + MINUTE, &old(1)), Leave::Now);
@@ -77,7 +78,8 @@ fn what_was_sent_to_nobody_takes_no_room() {
     }
     assert_eq!(pacing.leave(now, &old(1)), Leave::Now);
     pacing.is_away(&[sized(true, 1)]);
-    assert_eq!(pacing.leave(now, &old(1)), Leave::Later);
+    let later = Leave::Later(now + MINUTE);
+    assert_eq!(pacing.leave(now, &old(1)), later);
 }
 
 #[test]
@@ -89,6 +91,15 @@ fn after_an_outage_one_goes_alone_and_opens_the_backlog() {
     assert_eq!(pacing.together(&old(5)), 1, "what is new opens nothing");
     assert_eq!(pacing.taken(&old(1)[0]), None);
     assert_eq!(pacing.together(&old(5)), 5);
+}
+
+#[test]
+fn what_was_put_together_before_an_outage_is_put_together_again() {
+    let (mut pacing, now) = (Pacing::new(Some(Safety::default())), Instant::now());
+    pacing.is_down();
+    assert_eq!(pacing.leave(now, &old(2)), Leave::Later(now));
+    assert_eq!(pacing.until(), None);
+    assert_eq!(pacing.leave(now, &old(1)), Leave::Now);
 }
 
 #[test]
