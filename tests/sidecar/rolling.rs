@@ -88,13 +88,13 @@ impl Fleet<'_> {
         sidecar
     }
 
-    async fn old(&self, replica: &str) -> Sidecar {
+    async fn of_old(&self, replica: &str) -> Sidecar {
         let text = hook(&self.server.url("/pots"), "\"*.created\"");
         self.start(replica, &text).await
     }
 
     /// The old sink has one more label, and there is one more sink.
-    async fn new(&self, replica: &str) -> Sidecar {
+    async fn of_new(&self, replica: &str) -> Sidecar {
         let hook = hook(&self.server.url("/pots"), "\"*.created\", \"*.updated\"");
         let log = format!(
             "[[sink]]\nname = \"log\"\nkind = \"file\"\nlabels = [\"*\"]\npath = {:?}\n",
@@ -138,11 +138,11 @@ async fn a_new_sink_and_a_new_label_miss_nothing_while_old_sidecars_go_on() {
     };
     fleet.server.answers(|_| Reply::status(204));
     let consumer = town.consumer().await;
-    let (first, second) = (fleet.old("a").await, fleet.old("b").await);
+    let (first, second) = (fleet.of_old("a").await, fleet.of_old("b").await);
     let before = Writer::start(&town);
     some(&town, 200).await;
     assert!(first.stop().await.success());
-    let first = fleet.new("c").await;
+    let first = fleet.of_new("c").await;
     let before = before.stop().await;
     // From now on all is owed to the new ones, whoever publishes it; and they can neither deliver it nor remember it.
     fleet.server.answers(|_| Reply::status(503));
@@ -150,9 +150,9 @@ async fn a_new_sink_and_a_new_label_miss_nothing_while_old_sidecars_go_on() {
     some(&town, 600).await;
     first.kill();
     some(&town, 600).await;
-    let first = fleet.new("d").await;
+    let first = fleet.of_new("d").await;
     assert!(second.stop().await.success());
-    let second = fleet.new("e").await;
+    let second = fleet.of_new("e").await;
     fleet.server.answers(|_| Reply::status(204));
     some(&town, 200).await;
     let beside = beside.stop().await;
