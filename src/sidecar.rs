@@ -60,8 +60,19 @@ pub(crate) struct Declared {
     pub(crate) is_watched: bool,
 }
 
+/// The same database, by connections that do not wait for each other: two hundred pumps that begin at once would otherwise keep a
+/// sign of life waiting for one.
+pub(crate) struct Connections {
+    pub(crate) rows: Database,
+    /// By which the group is kept.
+    pub(crate) seats: Database,
+    /// For the change streams of ordered sinks, one for each collection.
+    pub(crate) streams: Database,
+}
+
 pub(crate) struct Sidecar {
     database: Database,
+    streams: Database,
     settings: Settings,
     /// Whether every outbox collection is followed, and not only what was declared.
     all: bool,
@@ -89,20 +100,19 @@ struct Own {
 }
 
 impl Sidecar {
-    /// Follows `declared` from now on or, where nothing is declared, every outbox collection of the database. The group
-    /// is kept by way of `seats`, the same database by connections of its own: two hundred pumps that begin at once would
-    /// otherwise keep a sign of life waiting for one.
+    /// Follows `declared` from now on or, where nothing is declared, every outbox collection of the database.
     ///
     /// # Errors
     ///
     /// [`Error::Component`] for what contradicts itself, [`Error::Store`] and [`Error::Unfit`] if MongoDB cannot be
     /// reached, refuses, or is of a kind that keeps no rows. A broker that cannot be reached is no error, nor is a
     /// collection that was not declared and cannot be followed.
-    pub(crate) async fn open(
-        database: &Database,
-        seats: &Database,
-        declared: Declared,
-    ) -> Result<Self> {
+    pub(crate) async fn open(connections: &Connections, declared: Declared) -> Result<Self> {
+        let Connections {
+            rows: database,
+            seats,
+            streams,
+        } = connections;
         let Declared {
             components,
             settings,
@@ -143,6 +153,7 @@ impl Sidecar {
         let registry = Registry::new(database);
         let sidecar = Self {
             database: database.clone(),
+            streams: streams.clone(),
             all,
             is_watched,
             has_broker,
@@ -345,8 +356,9 @@ impl Sidecar {
             );
             return Ok(None);
         }
-        let store =
-            Store::new(&self.database, &component.rows()).wanting_digest(component.has_integrity());
+        let store = Store::new(&self.database, &component.rows())
+            .followed_by(&self.streams)
+            .wanting_digest(component.has_integrity());
         if self.settings.ensure {
             let is_shared = self.sinks.len() + usize::from(self.has_broker) > 1;
             store.ensure(self.settings.retention, is_shared).await?;

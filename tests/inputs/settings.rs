@@ -204,9 +204,9 @@ name = "log"\nkind = "stdout"\nstart = "origin" => sink log, start (toa-outbox.t
 name = "log"\nkind = "stdout"\norder = "ordered"\nstart = "backlog" => sink log, start (toa-outbox.toml line 6): "backlog" | expected origin
 name = "log"\nkind = "stdout"\norder = "audit"\nstart = "backlog" => sink log, start | expected origin
 name = "log"\nkind = "stdout"\norder = "audit"\nstart = "then" => sink log, start | "then"
-name = "log"\nkind = "stdout"\norder = "audit"\npolicy = "webhook" => sink log, policy (toa-outbox.toml line 6): "webhook" | expected flat | never given up
+name = "log"\nkind = "stdout"\norder = "audit"\npolicy = "webhook" => sink log, policy (toa-outbox.toml line 6): "webhook" | expected flat | ever given up
 name = "log"\nkind = "stdout"\norder = "audit"\npolicy = "flatt" => sink log, policy | did you mean flat?
-name = "log"\nkind = "stdout"\norder = "audit"\nattempts = 3 => sink log, attempts (toa-outbox.toml line 6): "3" | never given up
+name = "log"\nkind = "stdout"\norder = "audit"\nattempts = 3 => sink log, attempts (toa-outbox.toml line 6): "3" | ever given up
 name = "log"\nkind = "stdout"\norder = "audit"\nattempts = 0 => sink log, attempts | at least 1
 name = "log"\nkind = "stdout"\norder = "ordered"\nsafety = 1 => sink log, safety | true or false
 name = "log"\nkind = "stdout"\nattempts = 0 => sink log, attempts | at least 1

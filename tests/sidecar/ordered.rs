@@ -7,7 +7,7 @@ use futures::future::join_all;
 use mongodb::Collection;
 use serde_json::Value;
 use tempfile::TempDir;
-use tokio::process::Command;
+use tokio::{process::Command, time::Instant};
 
 use crate::{
     process::{PATIENCE, Sidecar},
@@ -394,4 +394,39 @@ async fn it_is_operated_as_any_other() {
     road.asked(&["sinks", "remove", "warehouse", "--json"])
         .await;
     assert_eq!(road.cursors(&road.town, "warehouse").await, 0);
+}
+
+/// Each is read from a change stream of its own, and a read that waits for something new has a connection for as long.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hundred_collections_in_order_delay_nobody() {
+    let mut road = Road::new().await;
+    road.town.interval = Duration::from_secs(60);
+    let names = (0..100).map(|n| format!("{}_{n}_outbox", road.town.pots));
+    let names: Vec<String> = names.collect();
+    let consumer = road.town.consumer().await;
+    for name in &names {
+        let rows: Collection<Document> = road.town.database.collection(name);
+        rows.insert_one(row(doc! { "n": 1 }).1).await.unwrap();
+    }
+    road.town.write(1).await;
+    road.settings(&road.sink("warehouse", "order = \"ordered\""));
+    let mut settings = road.town.settings();
+    settings.push(("CONFIG", road.file().display().to_string()));
+    let sidecar = Sidecar::start(&settings);
+    road.town.change().await;
+    // By then the streams are open, of which there is one for each.
+    road.has("warehouse", 102).await;
+    let mut slowest = Duration::ZERO;
+    for written in 3..23 {
+        let begun = Instant::now();
+        road.town.change().await;
+        consumer.wait_for(written, PATIENCE).await;
+        road.has("warehouse", 100 + written).await;
+        road.town.settled().await;
+        slowest = slowest.max(begun.elapsed());
+    }
+    println!("the slowest of 20 took {slowest:?}");
+    assert!(slowest < Duration::from_secs(5), "{slowest:?}");
+    assert!(sidecar.said("no answer within").is_empty());
+    assert!(sidecar.stop().await.success());
 }
