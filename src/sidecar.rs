@@ -403,7 +403,10 @@ impl Sidecar {
         }
         let known = self.registry.look_if_allowed().await?;
         for component in components {
-            let routes = self.routes(component)?;
+            // Its own trouble is that of this collection alone.
+            let Ok(routes) = self.routes(component) else {
+                continue;
+            };
             let is_owed = |own: &&Own| !routes.to(&own.enrolled.name).is_empty();
             for Own { enrolled, .. } in self.sinks.iter().filter(is_owed) {
                 known
