@@ -4,6 +4,7 @@
 //! among the sidecars of that database, one connection to the broker, and for each component loops of its own.
 
 use std::{
+    borrow::Cow,
     collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -59,16 +60,27 @@ pub(crate) struct Declared {
     pub(crate) is_watched: bool,
 }
 
+/// The same database, by connections that do not wait for each other: two hundred pumps that begin at once would otherwise keep a
+/// sign of life waiting for one.
+pub(crate) struct Connections {
+    pub(crate) rows: Database,
+    /// By which the group is kept.
+    pub(crate) seats: Database,
+    /// For the change streams of ordered sinks, one for each collection.
+    pub(crate) streams: Database,
+}
+
 pub(crate) struct Sidecar {
     database: Database,
+    streams: Database,
     settings: Settings,
     /// Whether every outbox collection is followed, and not only what was declared.
     all: bool,
     /// Whether someone reads the metrics.
     is_watched: bool,
     has_broker: bool,
-    /// The sinks beside the broker, and which labels each wants.
-    sinks: Vec<(Enrolled, Vec<String>)>,
+    /// The sinks beside the broker.
+    sinks: Vec<Own>,
     registry: Registry,
     relay: Relay,
     /// Told when a row comes of a collection that is not known.
@@ -77,21 +89,30 @@ pub(crate) struct Sidecar {
     settled: Mutex<HashMap<String, Option<Bson>>>,
 }
 
+/// A sink beside the broker, as it was declared.
+struct Own {
+    enrolled: Enrolled,
+    /// Which labels it wants.
+    patterns: Vec<String>,
+    /// Its order in the words of the file, and where they are.
+    order: &'static str,
+    order_origin: Cow<'static, str>,
+}
+
 impl Sidecar {
-    /// Follows `declared` from now on or, where nothing is declared, every outbox collection of the database. The group
-    /// is kept by way of `seats`, the same database by connections of its own: two hundred pumps that begin at once would
-    /// otherwise keep a sign of life waiting for one.
+    /// Follows `declared` from now on or, where nothing is declared, every outbox collection of the database.
     ///
     /// # Errors
     ///
     /// [`Error::Component`] for what contradicts itself, [`Error::Store`] and [`Error::Unfit`] if MongoDB cannot be
     /// reached, refuses, or is of a kind that keeps no rows. A broker that cannot be reached is no error, nor is a
     /// collection that was not declared and cannot be followed.
-    pub(crate) async fn open(
-        database: &Database,
-        seats: &Database,
-        declared: Declared,
-    ) -> Result<Self> {
+    pub(crate) async fn open(connections: &Connections, declared: Declared) -> Result<Self> {
+        let Connections {
+            rows: database,
+            seats,
+            streams,
+        } = connections;
         let Declared {
             components,
             settings,
@@ -121,12 +142,18 @@ impl Sidecar {
             };
             let started = Batched::start(&own.name, opened, terms, &settings);
             outlets.push(Outlet::Batched(started));
-            enrolled.push((own, sink.patterns));
+            enrolled.push(Own {
+                enrolled: own,
+                patterns: sink.patterns,
+                order: sink.treatment.order,
+                order_origin: sink.order_origin,
+            });
         }
         let seat = Seat::of_database(&settings, seats);
         let registry = Registry::new(database);
         let sidecar = Self {
             database: database.clone(),
+            streams: streams.clone(),
             all,
             is_watched,
             has_broker,
@@ -217,6 +244,8 @@ impl Sidecar {
     /// Follows all there is at the start, even if that is nothing.
     async fn begin(&self) -> Result<()> {
         let found = found(&self.database).await?;
+        self.fits(found.iter().map(|found| &found.component))
+            .await?;
         if found.is_empty() {
             tracing::info!("there is no outbox collection yet; they are followed as they appear");
             self.relay.take_up(Vec::new(), &Known::default()).await;
@@ -229,6 +258,7 @@ impl Sidecar {
 
     /// Follows what was declared, all of it or nothing.
     async fn follow(&self, declared: Vec<Component>) -> Result<()> {
+        self.fits(declared.iter()).await?;
         let known = self.registry.look_if_allowed().await?;
         let mut prepared = Vec::new();
         for component in &declared {
@@ -326,8 +356,9 @@ impl Sidecar {
             );
             return Ok(None);
         }
-        let store =
-            Store::new(&self.database, &component.rows()).wanting_digest(component.has_integrity());
+        let store = Store::new(&self.database, &component.rows())
+            .followed_by(&self.streams)
+            .wanting_digest(component.has_integrity());
         if self.settings.ensure {
             let is_shared = self.sinks.len() + usize::from(self.has_broker) > 1;
             store.ensure(self.settings.retention, is_shared).await?;
@@ -343,8 +374,10 @@ impl Sidecar {
             had.as_ref(),
             Right::to_publish(&component.rows()).chain(retry),
         )?;
-        let enrolled: Vec<Enrolled> = self.sinks.iter().map(|(sink, _)| sink.clone()).collect();
-        enrol(&self.registry, store.collection(), &mut routes, &enrolled).await?;
+        let enrolled: Vec<Enrolled> = self.sinks.iter().map(|own| own.enrolled.clone()).collect();
+        enrol(&self.registry, &store, &mut routes, &enrolled)
+            .await
+            .map_err(|error| self.placed(error))?;
         Ok(Some((store, Arc::new(routes))))
     }
 
@@ -356,10 +389,52 @@ impl Sidecar {
             false => Some(&nothing),
         };
         let mut routes = component.routes(consumed.map(Vec::as_slice))?;
-        for (sink, patterns) in &self.sinks {
-            routes.all.extend(component.wanted_by(&sink.name, patterns));
+        for own in &self.sinks {
+            let wanted = component.wanted_by(&own.enrolled.name, &own.patterns);
+            routes.all.extend(wanted);
         }
         routes.bounded(component.id())
+    }
+
+    /// Refuses a sink that is registered in another order, before anything is changed for its sake in another collection.
+    async fn fits<'a>(&self, components: impl Iterator<Item = &'a Component>) -> Result<()> {
+        if self.sinks.is_empty() {
+            return Ok(());
+        }
+        let known = self.registry.look_if_allowed().await?;
+        for component in components {
+            // Its own trouble is that of this collection alone.
+            let Ok(routes) = self.routes(component) else {
+                continue;
+            };
+            let is_owed = |own: &&Own| !routes.to(&own.enrolled.name).is_empty();
+            for Own { enrolled, .. } in self.sinks.iter().filter(is_owed) {
+                known
+                    .fits(&component.rows(), &enrolled.name, enrolled.mode)
+                    .map_err(|error| self.placed(error))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// What is wrong with how a sink is registered, as something the file says.
+    fn placed(&self, error: Error) -> Error {
+        let Error::Setting {
+            value, expected, ..
+        } = &error
+        else {
+            return error;
+        };
+        let of = |own: &&Own| *own.enrolled.name == **value;
+        match self.sinks.iter().find(of) {
+            Some(own) => Error::Setting {
+                name: format!("sink {value}, order"),
+                origin: own.order_origin.clone(),
+                value: own.order.into(),
+                expected: expected.clone(),
+            },
+            None => error,
+        }
     }
 
     /// Nothing that panics is called under the lock, so a poisoned one is as good as any.
@@ -413,12 +488,7 @@ fn may(
 
 /// What of `rights` the user lacks, as far as the server tells, and how to grant it.
 fn lacking(had: Option<&Rights>, rights: impl Iterator<Item = Right>) -> Option<String> {
-    let missing: Vec<String> = had?
-        .missing(rights)
-        .iter()
-        .map(|lack| format!("{lack}; {}", lack.remedy()))
-        .collect();
-    (!missing.is_empty()).then(|| missing.join("; and "))
+    had?.lacking(rights)
 }
 
 fn unfit(database: &Database, problem: impl Into<String>) -> Error {

@@ -97,6 +97,8 @@ impl Marking<'_> {
 pub(crate) struct Store {
     database: Database,
     rows: Collection<Document>,
+    /// The same, through connections that may be held for long.
+    followed: Collection<Document>,
     /// Whether a row without a digest is as bad as one with a wrong one.
     wants_digest: bool,
 }
@@ -106,7 +108,17 @@ impl Store {
         Self {
             database: database.clone(),
             rows: database.collection(collection),
+            followed: database.collection(collection),
             wants_digest: false,
+        }
+    }
+
+    /// The same, whose change stream holds other connections to the database while it waits.
+    #[cfg(feature = "sidecar")]
+    pub(crate) fn followed_by(self, database: &Database) -> Self {
+        Self {
+            followed: database.collection(self.collection()),
+            ..self
         }
     }
 

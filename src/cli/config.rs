@@ -41,7 +41,9 @@ impl Config {
             for (name, value) in [
                 ("kind", sink.destination.kind()),
                 ("labels", &sink.patterns.join(" ")),
-                ("policy", sink.policy),
+                ("order", sink.treatment.order),
+                ("start", sink.treatment.start),
+                ("policy", sink.treatment.policy),
             ] {
                 output.line(format_args!("  {name:<10} {value}"))?;
             }
@@ -111,7 +113,9 @@ impl Configuration {
                 "name": sink.name,
                 "kind": sink.destination.kind(),
                 "labels": sink.patterns,
-                "policy": sink.policy,
+                "order": sink.treatment.order,
+                "start": sink.treatment.start,
+                "policy": sink.treatment.policy,
                 "origin": sink.origin,
             })
         };

@@ -3,7 +3,10 @@
 use std::net::SocketAddr;
 
 use clap::Args;
-use mongodb::{Client, Database, options::ConnectionString};
+use mongodb::{
+    Client, Database,
+    options::{ClientOptions, ConnectionString},
+};
 
 use crate::{
     Amqp, Component, Error, Settings,
@@ -180,10 +183,24 @@ impl Configuration {
 
     /// The database of the settings. Connections are made when they are needed.
     pub(crate) async fn database(&self) -> Result<Database, Error> {
+        self.opened(|_| {}).await
+    }
+
+    /// The same for change streams, as many as there may be: each holds a connection while it waits.
+    pub(crate) async fn streams(&self) -> Result<Database, Error> {
+        self.opened(|options| options.max_pool_size = Some(u32::MAX))
+            .await
+    }
+
+    async fn opened(&self, with: impl FnOnce(&mut ClientOptions)) -> Result<Database, Error> {
         let uri = self.settings.mongodb.as_ref();
         let uri = uri.ok_or_else(|| missing("mongodb", "set it, or pass --mongodb"))?;
-        let client = Client::with_uri_str(uri).await;
-        let client = client.map_err(|error| match error.kind.as_ref() {
+        let opening = async {
+            let mut options = ClientOptions::parse(uri).await?;
+            with(&mut options);
+            Client::with_options(options)
+        };
+        let client = opening.await.map_err(|error| match error.kind.as_ref() {
             mongodb::error::ErrorKind::InvalidArgument { .. } => self.unusable(),
             _ => Error::store("opening connections", "MongoDB", error),
         })?;

@@ -21,7 +21,7 @@ use crate::{
     config::Log,
     health::{self, Health, pulse},
     metrics::prometheus,
-    sidecar::{Declared, Sidecar},
+    sidecar::{Connections, Declared, Sidecar},
 };
 
 /// Publish the rows of services that write them themselves, until it is told to stop.
@@ -76,6 +76,21 @@ async fn sidecar(configuration: Configuration, signals: &mut Signals) -> Outcome
     .0
 }
 
+async fn connected(configuration: &Configuration) -> Result<Connections, Error> {
+    let (rows, seats) = try_join!(configuration.database(), configuration.database())?;
+    let mut sinks = configuration.sinks.iter();
+    let streams = match sinks.any(|sink| sink.options.mode.order().is_some()) {
+        true => configuration.streams().await?,
+        // Nobody uses them.
+        false => rows.clone(),
+    };
+    Ok(Connections {
+        rows,
+        seats,
+        streams,
+    })
+}
+
 /// From the first look at the database to the last mark.
 async fn work(
     configuration: Configuration,
@@ -84,11 +99,11 @@ async fn work(
     signals: &mut Signals,
     is_watched: bool,
 ) -> Outcome {
-    let connected = async { try_join!(configuration.database(), configuration.database()) };
-    let (database, seats) = tokio::select! {
-        connected = connected => connected?,
+    let connections = tokio::select! {
+        connected = connected(&configuration) => connected?,
         () = signals.next() => return Ok(()),
     };
+    let database = connections.rows.clone();
     let (version, name) = (env!("CARGO_PKG_VERSION"), database.name());
     tracing::info!(version, database = name, "toa-outbox");
     let over = CancellationToken::new();
@@ -102,7 +117,7 @@ async fn work(
             sinks: configuration.sinks,
             is_watched,
         };
-        let open = Sidecar::open(&database, &seats, declared);
+        let open = Sidecar::open(&connections, declared);
         let sidecar = tokio::select! {
             open = open => open?,
             () = signals.next() => return Ok(()),

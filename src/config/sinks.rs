@@ -1,13 +1,17 @@
 //! Sinks as the file declares them.
 
+mod treatment;
+
 use std::{borrow::Cow, path::PathBuf, time::Duration};
 
 use super::{file::Section, key::stranger};
 use crate::{
-    JsonLines, Policy, Safety, SinkOptions, Stdout,
+    JsonLines, Safety, SinkOptions, Stdout,
     error::Result,
     sinks::{Erased, http::Http, unusable_name},
 };
+
+pub(crate) use treatment::Treatment;
 
 /// A sink that is not open yet.
 pub(crate) struct Declared {
@@ -15,9 +19,11 @@ pub(crate) struct Declared {
     pub(crate) patterns: Vec<String>,
     pub(crate) options: SinkOptions,
     pub(crate) destination: Destination,
-    /// How it is treated, in the words of the file.
-    pub(crate) policy: &'static str,
+    /// What the options are, in the words of the file.
+    pub(crate) treatment: Treatment,
     pub(crate) origin: Cow<'static, str>,
+    /// Where its order is said, if it is.
+    pub(crate) order_origin: Cow<'static, str>,
 }
 
 pub(crate) enum Destination {
@@ -31,10 +37,8 @@ pub(crate) enum Destination {
 }
 
 const KINDS: [&str; 3] = ["http", "file", "stdout"];
-const POLICIES: [&str; 3] = ["backoff", "webhook", "flat"];
 /// How much of a backlog is sent at a time: all of them, or none.
 const FIGURES: [&str; 3] = ["batch_bytes", "window_requests", "window_bytes"];
-const STARTS: [&str; 2] = ["backlog", "now"];
 
 /// How many old files are kept where the file does not say.
 const KEPT: u64 = 5;
@@ -84,10 +88,8 @@ pub(super) fn sink(section: &Section<'_>) -> Result<Declared> {
             "cloud_events",
         ],
     };
-    let common = [
-        "name", "kind", "labels", "policy", "attempts", "start", "safety",
-    ];
-    let common = common.into_iter().chain(FIGURES);
+    let common = ["name", "kind", "labels", "safety"];
+    let common = common.into_iter().chain(treatment::KEYS).chain(FIGURES);
     section.refuse_strangers(common.chain(own.iter().copied()))?;
     let destination = match kind {
         Some("file") => file(section)?,
@@ -98,13 +100,14 @@ pub(super) fn sink(section: &Section<'_>) -> Result<Declared> {
             return Err(section.fault("kind", "", expected));
         }
     };
-    let (policy, options) = options(section)?;
+    let (treatment, options) = treatment::treatment(section)?;
     Ok(Declared {
         patterns: patterns(section)?,
         options,
         destination,
-        policy,
+        treatment,
         origin: section.origin("name"),
+        order_origin: section.origin("order"),
         name,
     })
 }
@@ -119,32 +122,6 @@ fn patterns(section: &Section<'_>) -> Result<Vec<String>> {
         )),
         false => Ok(patterns),
     }
-}
-
-fn options(section: &Section<'_>) -> Result<(&'static str, SinkOptions)> {
-    let name = word(section, "policy", &POLICIES)?.unwrap_or(POLICIES[0]);
-    let mut policy = match name {
-        "webhook" => Policy::webhook(),
-        "flat" => Policy::flat(),
-        _ => Policy::backoff(),
-    };
-    if let Some(attempts) = section.number("attempts")? {
-        policy = policy.attempts(u32::try_from(attempts).unwrap_or(u32::MAX));
-    }
-    let options = match safety(section)? {
-        Some(safety) => SinkOptions::new().safety(safety),
-        None => SinkOptions::new(),
-    };
-    let options = options.policy(policy);
-    // A webhook begins now unless it is told otherwise.
-    let start = word(section, "start", &STARTS)?;
-    Ok((
-        name,
-        match start.unwrap_or(if name == "webhook" { "now" } else { "backlog" }) {
-            "now" => options.from_now(),
-            _ => options,
-        },
-    ))
 }
 
 /// None where the file leaves that to the sink.

@@ -1,9 +1,6 @@
 //! From what is declared to an outbox that runs.
 
-use std::{
-    collections::{BTreeSet, HashSet},
-    sync::Arc,
-};
+use std::{collections::HashSet, sync::Arc};
 
 use futures::FutureExt;
 use mongodb::Database;
@@ -24,14 +21,7 @@ use crate::{
         amqp::Amqp, unusable_name,
     },
     slots::Seat,
-    store::{
-        Store,
-        cursors::{Cursors, Phase},
-        deliveries::Deliveries,
-        feed,
-        registry::Registry,
-        server::Hello,
-    },
+    store::{Store, deliveries::Deliveries, registry::Registry, server::Hello},
 };
 
 /// What an outbox is made of; see [`Outbox::builder`]. Once it is open, its sinks are what they are.
@@ -320,22 +310,7 @@ impl Builder {
         });
         let enrolled: Vec<_> = enrolled.collect();
         let registry = Registry::new(&self.database);
-        // Before that, so that whatever is owed to an ordered sink is committed after it begins, or is in the outbox by now.
-        let pinning = self.begin(&store).await?;
-        enrol(&registry, store.collection(), routes, &enrolled).await?;
-        if pinning.is_empty() {
-            return Ok(());
-        }
-        let known = registry.look_if_allowed().await?;
-        for cursors in pinning {
-            let all = routes.names(routes.whole()).into_iter();
-            let all: BTreeSet<&str> = all.chain(known.routes_of(store.collection())).collect();
-            let all: Vec<&str> = all.into_iter().collect();
-            cursors
-                .pin(&routes.names(routes.to(cursors.sink())), &all)
-                .await?;
-        }
-        Ok(())
+        enrol(&registry, &store, routes, &enrolled).await
     }
 
     async fn relayed(&mut self, routes: &Arc<Routes>) -> Result<Mode> {
@@ -356,23 +331,6 @@ impl Builder {
             .await;
         // One component, one line.
         Ok(Mode::Rows(Box::new(relay), lines.swap_remove(0)))
-    }
-
-    /// Has the ordered sinks begin that have not yet; those for which the outbox is still to be kept. Here rather than by who will
-    /// deliver: the server may reap much of it until that is agreed.
-    async fn begin(&self, store: &Store) -> Result<Vec<Cursors>> {
-        let mut pinning = Vec::new();
-        for own in &self.sinks {
-            if own.options.mode.order().is_none() {
-                continue;
-            }
-            let cursors = Cursors::new(store, &own.name);
-            let start = feed::fence(&self.database).await?;
-            if cursors.begin(start, own.options.is_from_now).await? == Phase::Pin {
-                pinning.push(cursors);
-            }
-        }
-        Ok(pinning)
     }
 
     fn inline(&mut self, routes: &Routes) -> Result<Mode> {

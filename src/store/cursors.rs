@@ -21,7 +21,10 @@ use mongodb::{
     options::{ReturnDocument, WriteConcern},
 };
 
-use super::{Store, codec, registry};
+use super::{
+    Store, codec, registry,
+    rights::{Right, Rights},
+};
 use crate::{error::Result, row::RowId};
 
 /// The cursor of one sink over one collection.
@@ -114,6 +117,12 @@ impl Cursors {
 
     pub(super) fn id(&self) -> Document {
         id(self.rows.collection(), &self.sink)
+    }
+
+    /// Refuses a user who may not read the stream, before anything is kept for it.
+    pub(crate) async fn allowed(&self) -> Result<()> {
+        let wanted = Right::to_order(self.rows.collection());
+        Rights::demand(&self.rows.database, "ordered sinks need", wanted).await
     }
 
     /// Makes it where it is missing, to begin at `start`; what phase it is in. Majority: what was committed before is there for

@@ -108,8 +108,8 @@ impl Feed {
     ) -> Result<Self> {
         let inserted = vec![doc! { "$match": { "operationType": "insert" } }];
         let stream = match after {
-            Some(token) => rows.rows.watch().resume_after(token),
-            None => rows.rows.watch().start_at_operation_time(start),
+            Some(token) => rows.followed.watch().resume_after(token),
+            None => rows.followed.watch().start_at_operation_time(start),
         };
         Self::open_by(&rows.database, stream, inserted).await
     }

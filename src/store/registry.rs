@@ -88,6 +88,18 @@ impl Known {
             .flat_map(|sink| &sink.routes)
             .map(|served| served.route.as_str())
     }
+
+    /// Refuses a sink of `collection` that is registered in the other mode.
+    #[cfg(feature = "sidecar")]
+    pub(crate) fn fits(&self, collection: &str, sink: &str, mode: Mode) -> Result<()> {
+        let is_other = |known: &Registered| {
+            known.collection == collection && known.sink == sink && known.mode != order(mode)
+        };
+        match self.sinks.iter().any(is_other) {
+            true => Err(other_mode(collection, sink, mode)),
+            false => Ok(()),
+        }
+    }
 }
 
 impl Registered {
@@ -95,6 +107,12 @@ impl Registered {
     pub(crate) fn names(&self) -> Vec<&str> {
         let all = self.routes.iter().chain(&self.leaving);
         all.map(|served| served.route.as_str()).collect()
+    }
+
+    /// Whether it is given its rows in the order of their commits.
+    #[cfg(feature = "sidecar")]
+    pub(crate) fn is_ordered(&self) -> bool {
+        self.mode != order(Mode::Lanes)
     }
 }
 

@@ -74,6 +74,11 @@ impl Right {
         Self::all("", &["listCollections"])
     }
 
+    /// What reading the change stream of one collection takes, as for a sink to which the order of its commits is kept.
+    pub(crate) fn to_order(rows: &str) -> impl Iterator<Item = Self> {
+        Self::all(rows, &["find", "changeStream"])
+    }
+
     /// What reading and marking the rows of a collection takes.
     pub(crate) fn to_publish(rows: &str) -> impl Iterator<Item = Self> {
         Self::all(rows, &["find", "update"])
@@ -124,6 +129,32 @@ impl Rights {
             database: database.to_owned(),
             privileges: privileges.cloned().collect(),
         })
+    }
+
+    /// Refuses a user who lacks some of what is `wanted`, as far as the server tells.
+    pub(crate) async fn demand(
+        database: &Database,
+        who: &str,
+        wanted: impl Iterator<Item = Right>,
+    ) -> Result<()> {
+        let had = Self::ask(database).await?;
+        match had.and_then(|had| had.lacking(wanted)) {
+            None => Ok(()),
+            Some(lacking) => Err(Error::Unfit {
+                database: database.name().to_owned(),
+                problem: format!("{who} more rights: {lacking}"),
+            }),
+        }
+    }
+
+    /// What of `wanted` the user does not have, and how to grant it.
+    pub(crate) fn lacking(&self, wanted: impl IntoIterator<Item = Right>) -> Option<String> {
+        let missing = self.missing(wanted);
+        let missing = missing
+            .iter()
+            .map(|lack| format!("{lack}; {}", lack.remedy()));
+        let missing: Vec<String> = missing.collect();
+        (!missing.is_empty()).then(|| missing.join("; and "))
     }
 
     /// Those of `wanted` that the user does not have, by collection.

@@ -198,6 +198,17 @@ name = "log"\nkind = "file"\npath = "x"\nurl = "http://x" => sink log, url (toa-
 name = "log"\nkind = "file"\npath = "x"\nrotate = 0 => sink log, rotate | at least 1
 name = "log"\nkind = "stdout"\npolicy = "webhok" => sink log, policy | did you mean webhook?
 name = "log"\nkind = "stdout"\nstart = "then" => sink log, start | "then"
+name = "log"\nkind = "stdout"\norder = "orderd" => sink log, order (toa-outbox.toml line 5): "orderd" | did you mean ordered?
+name = "log"\nkind = "stdout"\norder = true => sink log, order | a text in quotes
+name = "log"\nkind = "stdout"\nstart = "origin" => sink log, start (toa-outbox.toml line 5): "origin" | expected backlog
+name = "log"\nkind = "stdout"\norder = "ordered"\nstart = "backlog" => sink log, start (toa-outbox.toml line 6): "backlog" | expected origin
+name = "log"\nkind = "stdout"\norder = "audit"\nstart = "backlog" => sink log, start | expected origin
+name = "log"\nkind = "stdout"\norder = "audit"\nstart = "then" => sink log, start | "then"
+name = "log"\nkind = "stdout"\norder = "audit"\npolicy = "webhook" => sink log, policy (toa-outbox.toml line 6): "webhook" | expected flat | ever given up
+name = "log"\nkind = "stdout"\norder = "audit"\npolicy = "flatt" => sink log, policy | did you mean flat?
+name = "log"\nkind = "stdout"\norder = "audit"\nattempts = 3 => sink log, attempts (toa-outbox.toml line 6): "3" | ever given up
+name = "log"\nkind = "stdout"\norder = "audit"\nattempts = 0 => sink log, attempts | at least 1
+name = "log"\nkind = "stdout"\norder = "ordered"\nsafety = 1 => sink log, safety | true or false
 name = "log"\nkind = "stdout"\nattempts = 0 => sink log, attempts | at least 1
 name = "log"\nkind = "stdout"\nsafety = 1 => sink log, safety | true or false
 name = "log"\nkind = "stdout"\nbatch_bytes = 5 => sink log, safety | all of
@@ -268,6 +279,11 @@ fn what_holds_is_shown_with_its_origin_and_without_passwords() {
         let setting = &shown["settings"][name];
         assert_eq!(setting["value"].to_string(), value, "{name}");
         assert_eq!(setting["origin"], origin, "{name}");
+    }
+    for (row, sink) in SINKS.trim().lines().zip(shown["sinks"].as_array().unwrap()) {
+        let shown = [&sink["order"], &sink["start"], &sink["policy"]];
+        let shown = shown.map(ToString::to_string).join(" | ");
+        assert_eq!(format!("{} | {shown}", sink["name"].as_str().unwrap()), row);
     }
     let pots = &shown["components"][0];
     assert_eq!(pots["outbox"], "tea_pots_outbox");
@@ -348,6 +364,37 @@ labels = ["created", "sync"]
 name = "boiled"
 when = "origin != null && state.temperature >= 100 && origin.temperature < 100"
 payload = "{'id': state._id, 't': state.temperature}"
+
+[[sink]]
+name = "log"
+kind = "stdout"
+labels = ["*"]
+[[sink]]
+name = "hook"
+kind = "http"
+labels = ["tea_pots.*"]
+url = "http://a/hunter2"
+secret = "hunter2 and more"
+policy = "webhook"
+[[sink]]
+name = "warehouse"
+kind = "stdout"
+labels = ["*"]
+order = "ordered"
+policy = "webhook"
+[[sink]]
+name = "record"
+kind = "stdout"
+labels = ["*"]
+order = "audit"
+start = "now"
+"#;
+
+const SINKS: &str = r#"
+log | "lanes" | "backlog" | "backoff"
+hook | "lanes" | "now" | "webhook"
+warehouse | "ordered" | "origin" | "webhook"
+record | "audit" | "now" | "flat"
 "#;
 
 const SHOWN: &str = r#"

@@ -8,6 +8,7 @@ mod appear;
 mod five;
 mod follow;
 mod many;
+mod ordered;
 mod process;
 mod ready;
 mod rights;

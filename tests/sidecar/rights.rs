@@ -7,7 +7,7 @@ use mongodb::{Client, Database};
 use tokio::process::Command;
 
 use crate::{
-    process::PATIENCE,
+    process::{PATIENCE, Sidecar},
     support::{Rabbit, ReplicaSet},
     town::Town,
 };
@@ -147,19 +147,67 @@ async fn a_collection_that_cannot_be_marked_is_not_followed() {
     );
     assert_eq!(consumer.count(), 0);
 
-    let privilege = doc! {
-        "resource": { "db": "tea", "collection": "tea_pots_outbox" },
-        "actions": ["update"],
-    };
-    let grant = doc! { "grantPrivilegesToRole": &user, "privileges": [privilege] };
-    guarded.tea.run_command(grant).await.unwrap();
+    guarded.grant(&user, "tea_pots_outbox", &["update"]).await;
     // It is asked for again.
     town.settled().await;
     consumer.wait_for(1, PATIENCE).await;
     assert!(sidecar.stop().await.success());
 }
 
+/// Where no stream of the database is needed, one of the collection still is.
+#[tokio::test]
+async fn an_ordered_sink_that_may_not_be_given_its_stream_does_not_begin() {
+    let guarded = Guarded::start().await;
+    guarded.make_role().await;
+    let user = guarded.user_without("changeStream", "").await;
+    let all = [
+        "insert",
+        "update",
+        "remove",
+        "createCollection",
+        "createIndex",
+    ];
+    guarded.grant(&user, "outbox_sinks", &all).await;
+    guarded
+        .grant(&user, "tea_pots_outbox_deliveries", &all)
+        .await;
+    let town = guarded.town(&user);
+    town.change().await;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let sink =
+        "[[sink]]\nname = \"log\"\nkind = \"stdout\"\nlabels = [\"*\"]\norder = \"ordered\"\n";
+    fs::write(file.path(), sink).unwrap();
+    let mut settings = town.settings();
+    settings.push(("DEFER", "1".into()));
+    settings.push(("CONFIG", file.path().display().to_string()));
+    let sidecar = Sidecar::start(&settings);
+    let said = sidecar.says("tea_pots_outbox is not followed").await;
+    let lacks =
+        "ordered sinks need more rights: this user lacks changeStream on tea.tea_pots_outbox";
+    assert!(
+        said.contains(lacks) && said.contains("grantPrivilegesToRole"),
+        "{said}"
+    );
+    let sinks = guarded.tea.collection::<Document>("outbox_sinks");
+    assert_eq!(sinks.count_documents(doc! {}).await.unwrap(), 0);
+    guarded
+        .grant(&user, "tea_pots_outbox", &["changeStream"])
+        .await;
+    town.settled().await;
+    assert!(sidecar.stop().await.success());
+}
+
 impl Guarded {
+    /// To the role of that name.
+    async fn grant(&self, role: &str, on: &str, actions: &[&str]) {
+        let privilege = doc! {
+            "resource": { "db": "tea", "collection": on },
+            "actions": actions,
+        };
+        let grant = doc! { "grantPrivilegesToRole": role, "privileges": [privilege] };
+        self.tea.run_command(grant).await.unwrap();
+    }
+
     /// A user with the role, less one action on one collection; their common name.
     async fn user_without(&self, action: &str, on: &str) -> String {
         let role = doc! { "rolesInfo": "toaOutbox", "showPrivileges": true };

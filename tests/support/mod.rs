@@ -7,6 +7,7 @@
 //! - [`Checker`]: a consumer that writes down every delivery
 //! - [`Hook`]: an HTTP server that misbehaves as it is told
 //! - [`Destination`]: what a sink sends to, well or not; [`conforms`] is what every sink has to do
+//! - [`Commits`]: in which order rows were committed
 //! - [`eventually`]: waits for a condition, never for a time
 //!
 //! `install.sh` brings the programs; `leash.sh` keeps a server from outliving the process that
@@ -19,6 +20,7 @@ mod admin;
 mod authority;
 mod cable;
 mod checker;
+mod commits;
 mod conformance;
 mod eventually;
 mod hook;
@@ -33,6 +35,7 @@ pub use admin::Admin;
 pub use authority::{Authority, Identity};
 pub use cable::Cable;
 pub use checker::{Checker, Delivery};
+pub use commits::{Commits, jumps};
 pub use conformance::{Conduct, Dead, Destination, Plain, Pots, conforms};
 pub use eventually::{Outcome, eventually};
 pub use hook::{Asked, Hook, Reply};

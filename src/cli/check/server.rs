@@ -8,7 +8,7 @@ use crate::{
     slots::{self, Census},
     store::{
         deliveries::{self, Deliveries},
-        registry::{self, Known},
+        registry::{self, Known, Registered},
         rights::{NAMELESS, Right, Rights},
         server::Server,
     },
@@ -125,7 +125,15 @@ impl Wants<'_> {
         let mut rights = Vec::new();
         for aim in self.aims {
             let rows = aim.component.rows();
-            if self.known.sinks.iter().any(|sink| sink.collection == rows) {
+            let mut sinks = self
+                .known
+                .sinks
+                .iter()
+                .filter(|sink| sink.collection == rows);
+            if sinks.clone().any(Registered::is_ordered) {
+                rights.extend(Right::to_order(&rows));
+            }
+            if sinks.next().is_some() {
                 let deliveries = Deliveries::new(&aim.store);
                 rights.extend(Right::all(deliveries.collection(), deliveries::ACTIONS));
                 rights.extend(Right::all(registry::COLLECTION, registry::ACTIONS));

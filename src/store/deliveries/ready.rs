@@ -67,21 +67,8 @@ impl Deliveries {
     async fn allowed(&self) -> Result<()> {
         let needed = Right::all(self.all.name(), ACTIONS);
         let needed = needed.chain(Right::all(registry::COLLECTION, registry::ACTIONS));
-        let Some(rights) = Rights::ask(&self.rows.database).await? else {
-            return Ok(());
-        };
-        let lacks = rights.missing(needed);
-        if lacks.is_empty() {
-            return Ok(());
-        }
-        let lacks: Vec<String> = lacks
-            .iter()
-            .map(|lack| format!("{lack}; {}", lack.remedy()))
-            .collect();
-        Err(self.unfit(format!(
-            "sinks of a service's own need more rights: {}",
-            lacks.join("; ")
-        )))
+        let who = "sinks of a service's own need";
+        Rights::demand(&self.rows.database, who, needed).await
     }
 
     /// What is missing, if anything is.
