@@ -132,7 +132,8 @@ pub struct Settings {
     /// How long a confirm may stay away on a connection that is not blocked before its channel is
     /// rebuilt and the message counts as not sent, default 60 s.
     pub confirm_timeout: Duration,
-    /// How long a [`Sink`](crate::Sink) may take for a batch before it counts as failed, default 30 s.
+    /// How long a [`Sink`](crate::Sink) may take for a batch, or a [handler](crate::Builder::consume) for a message, before it counts
+    /// as failed, default 30 s.
     pub sink_timeout: Duration,
     /// How long no replica may have had a [consumer](crate::Builder::consume), or a label, before rows owe it nothing more;
     /// longer than a rolling deploy takes and than clocks differ, at least a second, default 15 min.

@@ -133,6 +133,7 @@ impl Sidecar {
                 policy: sink.options.policy,
                 mode: sink.options.mode,
                 kind: Kind::Sink,
+                timeout: None,
             };
             let own = Enrolled {
                 name: sink.name.as_str().into(),

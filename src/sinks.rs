@@ -71,6 +71,8 @@ pub(crate) struct Terms {
     pub(crate) kind: Kind,
     /// How much it is given at a time of what is not new.
     pub(crate) safety: Option<Safety>,
+    /// How long it may take for a batch, where that is not the same for all.
+    pub(crate) timeout: Option<Duration>,
 }
 
 /// A destination of the application's own.

@@ -279,11 +279,14 @@ impl Builder {
         }
         for own in self.sinks.drain(..) {
             let its_own = || own.sink.safety();
+            let labels = routes.names(routes.to(&own.name)).len();
+            let of_handlers = || Consumer::patience(self.settings.sink_timeout, labels);
             let terms = Terms {
                 safety: own.options.safety.unwrap_or_else(its_own),
                 policy: own.options.policy,
                 mode: own.options.mode,
                 kind: own.kind,
+                timeout: (own.kind == Kind::Consumer).then(of_handlers),
             };
             let started = Batched::start(&own.name, own.sink, terms, &self.settings);
             sinks.push(Outlet::Batched(started));

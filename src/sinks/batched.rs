@@ -132,8 +132,8 @@ impl Batched {
             open: watch::Sender::new(Open::All),
             halt: Halt::new(),
             cuts: watch::Sender::new(0),
+            timeout: terms.timeout.unwrap_or(settings.sink_timeout),
             terms,
-            timeout: settings.sink_timeout,
         });
         let (queue, inbox) = mpsc::unbounded_channel();
         let stop = CancellationToken::new();

@@ -37,6 +37,15 @@ impl Consumer {
         }
     }
 
+    /// How long a batch may take whose rows have so many labels: one after the other, each for as long as it may, and a second for
+    /// all of them to be told that they were too late. Whoever gave up earlier would have handlers asked again that were done.
+    pub(crate) fn patience(timeout: Duration, labels: usize) -> Duration {
+        let labels = u32::try_from(labels).unwrap_or(u32::MAX);
+        timeout
+            .saturating_mul(labels)
+            .saturating_add(Duration::from_secs(1))
+    }
+
     pub(crate) fn add(&mut self, pattern: String, labels: Vec<String>, handler: Handler) {
         self.handlers.push(Handling {
             pattern,

@@ -1,11 +1,17 @@
 //! Deliveries that fail by the thousand.
 
-use std::time::Duration;
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex},
+    time::Duration,
+};
 
 use bson::{DateTime, Document, doc};
 use futures::TryStreamExt;
 use mongodb::Collection;
-use toa_outbox::{BoxError, Builder, Message, Policy, Sink, SinkOptions, Verdict};
+use toa_outbox::{
+    BoxError, Builder, Component, Label, Message, Outbox, Policy, Sink, SinkOptions, Verdict,
+};
 
 use crate::{
     rig::{PATIENCE, Rig, soak},
@@ -86,8 +92,7 @@ async fn a_sink_that_rejects_everything_holds_up_nothing() {
     let mut rig = Rig::shared().await;
     rig.settings.interval = Duration::from_millis(200);
     let created = rig.consume("created").await;
-    let builder =
-        toa_outbox::Outbox::builder(&rig.database, rig.component.clone(), rig.settings.clone());
+    let builder = Outbox::builder(&rig.database, rig.component.clone(), rig.settings.clone());
     let options = SinkOptions::new().policy(Policy::backoff().keep(Duration::from_secs(86_400)));
     let pots = builder
         .sink_with("no", ["*.created"], Rejects, options)
@@ -117,5 +122,39 @@ async fn a_sink_that_rejects_everything_holds_up_nothing() {
     })
     .await;
     assert!(created.duplicates().is_empty());
+    pots.shutdown().await;
+}
+
+/// The labels of a row come one after the other, and each has its whole time.
+#[tokio::test]
+async fn a_handler_that_takes_long_for_each_label_of_a_row_handles_none_twice() {
+    let mut rig = Rig::shared().await;
+    rig.settings.sink_timeout = Duration::from_secs(1);
+    let namespace = rig.namespace().to_owned();
+    rig.component =
+        Component::new(namespace, "pots").labels(["first", "second", "third"].map(Label::new));
+    let handled: Arc<Mutex<BTreeMap<(String, String), u32>>> = Arc::default();
+    let remembers = handled.clone();
+    let slow = move |message: Message| {
+        let handled = remembers.clone();
+        async move {
+            let key = (message.row().to_owned(), message.label().to_owned());
+            *handled.lock().unwrap().entry(key).or_default() += 1;
+            // It is about time.
+            tokio::time::sleep(Duration::from_millis(600)).await;
+            Ok(())
+        }
+    };
+    let builder = Outbox::builder(&rig.database, rig.component.clone(), rig.settings.clone());
+    let pots = builder.consume("slow", "*", slow).open().await.unwrap();
+    rig.seed(20, |_, _| {}).await;
+    pots.nudge();
+    eventually(PATIENCE, "every row is marked", async || {
+        rig.count(doc! { "published": false }).await == 0
+    })
+    .await;
+    let handled = handled.lock().unwrap().clone();
+    assert_eq!(handled.len(), 60);
+    assert!(handled.values().all(|times| *times == 1), "{handled:?}");
     pots.shutdown().await;
 }
