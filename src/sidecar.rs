@@ -3,8 +3,10 @@
 //! One sidecar follows all outbox collections of a database, or those that are declared: one change stream, one seat
 //! among the sidecars of that database, one connection to the broker, and for each component loops of its own.
 
+mod fitness;
+mod own;
+
 use std::{
-    borrow::Cow,
     collections::{HashMap, HashSet},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
@@ -18,7 +20,7 @@ use tokio::{sync::Notify, time::Instant};
 use crate::{
     component::Component,
     config::{Settings, sinks},
-    error::{Error, Result},
+    error::Result,
     health::{Health, Share},
     relay::{
         Relay,
@@ -27,21 +29,18 @@ use crate::{
     },
     report::Reports,
     routes::Routes,
-    sinks::{Batched, Kind, Outlet, Terms, amqp::Amqp},
-    slots::{self, Seat},
+    sinks::{Outlet, amqp::Amqp},
+    slots::Seat,
     store::{
         Found, Store,
         deliveries::{self, Deliveries},
-        feed::{Collections, Feed, Scope},
         found,
-        registry::{self, Known, Registry},
-        rights::{NAMELESS, Right, Rights},
-        server::Hello,
+        registry::{Known, Registry},
+        rights::{Right, Rights},
     },
 };
-
-const STANDALONE: &str = "a standalone server has no transactions and no change streams; run MongoDB as a replica set, \
-     one member is enough";
+use fitness::{check, may};
+use own::Own;
 
 /// How many collections are prepared at once.
 const AT_ONCE: usize = 16;
@@ -89,16 +88,6 @@ pub(crate) struct Sidecar {
     settled: Mutex<HashMap<String, Option<Bson>>>,
 }
 
-/// A sink beside the broker, as it was declared.
-struct Own {
-    enrolled: Enrolled,
-    /// Which labels it wants.
-    patterns: Vec<String>,
-    /// Its order in the words of the file, and where they are.
-    order: &'static str,
-    order_origin: Cow<'static, str>,
-}
-
 impl Sidecar {
     /// Follows `declared` from now on or, where nothing is declared, every outbox collection of the database.
     ///
@@ -127,28 +116,9 @@ impl Sidecar {
         let mut outlets: Vec<Outlet> = broker.map(Outlet::Amqp).into_iter().collect();
         let mut enrolled = Vec::new();
         for sink in sinks {
-            let opened = sink.destination.open().await?;
-            let terms = Terms {
-                safety: sink.options.safety.unwrap_or_else(|| opened.safety()),
-                policy: sink.options.policy,
-                mode: sink.options.mode,
-                kind: Kind::Sink,
-                timeout: None,
-            };
-            let own = Enrolled {
-                name: sink.name.as_str().into(),
-                kind: terms.kind,
-                mode: terms.mode,
-                is_from_now: sink.options.is_from_now,
-            };
-            let started = Batched::start(&own.name, opened, terms, &settings);
-            outlets.push(Outlet::Batched(started));
-            enrolled.push(Own {
-                enrolled: own,
-                patterns: sink.patterns,
-                order: sink.treatment.order,
-                order_origin: sink.order_origin,
-            });
+            let (own, outlet) = Own::start(sink, &settings).await?;
+            outlets.push(outlet);
+            enrolled.push(own);
         }
         let seat = Seat::of_database(&settings, seats);
         let registry = Registry::new(database);
@@ -397,104 +367,8 @@ impl Sidecar {
         routes.bounded(component.id())
     }
 
-    /// Refuses a sink that is registered in another order, before anything is changed for its sake in another collection.
-    async fn fits<'a>(&self, components: impl Iterator<Item = &'a Component>) -> Result<()> {
-        if self.sinks.is_empty() {
-            return Ok(());
-        }
-        let known = self.registry.look_if_allowed().await?;
-        for component in components {
-            // Its own trouble is that of this collection alone.
-            let Ok(routes) = self.routes(component) else {
-                continue;
-            };
-            let is_owed = |own: &&Own| !routes.to(&own.enrolled.name).is_empty();
-            for Own { enrolled, .. } in self.sinks.iter().filter(is_owed) {
-                known
-                    .fits(&component.rows(), &enrolled.name, enrolled.mode)
-                    .map_err(|error| self.placed(error))?;
-            }
-        }
-        Ok(())
-    }
-
-    /// What is wrong with how a sink is registered, as something the file says.
-    fn placed(&self, error: Error) -> Error {
-        let Error::Setting {
-            value, expected, ..
-        } = &error
-        else {
-            return error;
-        };
-        let of = |own: &&Own| *own.enrolled.name == **value;
-        match self.sinks.iter().find(of) {
-            Some(own) => Error::Setting {
-                name: format!("sink {value}, order"),
-                origin: own.order_origin.clone(),
-                value: own.order.into(),
-                expected: expected.clone(),
-            },
-            None => error,
-        }
-    }
-
     /// Nothing that panics is called under the lock, so a poisoned one is as good as any.
     fn settled(&self) -> MutexGuard<'_, HashMap<String, Option<Bson>>> {
         self.settled.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Finds out at the start what would fail later.
-async fn check(database: &Database, settings: &Settings, all: bool, has_sinks: bool) -> Result<()> {
-    if !Hello::ask(database).await?.is_transactional() {
-        return Err(unfit(database, STANDALONE));
-    }
-    let had = Rights::ask(database).await?;
-    if had.is_none() && !Rights::is_open(database).await? {
-        return Err(unfit(database, NAMELESS.join("; ")));
-    }
-    let discover = Right::to_discover().filter(|_| all);
-    let share = Right::all(slots::COLLECTION, slots::ACTIONS);
-    let register = Right::all(registry::COLLECTION, registry::ACTIONS).filter(|_| has_sinks);
-    may(
-        database,
-        had.as_ref(),
-        share.chain(discover).chain(register),
-    )?;
-    if settings.defer {
-        return Ok(());
-    }
-    if let Some(lacking) = lacking(had.as_ref(), Right::to_follow()) {
-        let instead = "or set TOA_OUTBOX_DEFER=1 to do with the pump alone";
-        return Err(unfit(database, format!("{lacking}, {instead}")));
-    }
-    let nothing = Scope {
-        lanes: Vec::new(),
-        collections: Collections::All,
-    };
-    Feed::open(database, &nothing).await.map(drop)
-}
-
-/// Refuses a user who had less than `rights` when the server was asked.
-fn may(
-    database: &Database,
-    had: Option<&Rights>,
-    rights: impl Iterator<Item = Right>,
-) -> Result<()> {
-    match lacking(had, rights) {
-        Some(lacking) => Err(unfit(database, lacking)),
-        None => Ok(()),
-    }
-}
-
-/// What of `rights` the user lacks, as far as the server tells, and how to grant it.
-fn lacking(had: Option<&Rights>, rights: impl Iterator<Item = Right>) -> Option<String> {
-    had?.lacking(rights)
-}
-
-fn unfit(database: &Database, problem: impl Into<String>) -> Error {
-    Error::Unfit {
-        database: database.name().to_owned(),
-        problem: problem.into(),
     }
 }
