@@ -8,7 +8,7 @@ mod origin;
 mod poison;
 
 use std::{
-    collections::{BTreeSet, HashMap},
+    collections::BTreeSet,
     sync::{
         Arc, Mutex,
         atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed},
@@ -169,59 +169,6 @@ async fn write(pots: &Outbox, count: usize) {
             .await
             .unwrap();
     }
-}
-
-/// The ids in the order in which they were committed, as the server tells it, as long as it lives.
-struct Commits {
-    order: watch::Receiver<Vec<String>>,
-    following: tokio::task::JoinHandle<()>,
-}
-
-impl Commits {
-    async fn of(rig: &Rig) -> Self {
-        let mut stream = rig.rows().watch().await.unwrap();
-        let (tell, order) = watch::channel(Vec::new());
-        let following = tokio::spawn(async move {
-            while let Ok(Some(event)) = stream.try_next().await {
-                if let Some(row) = event.full_document
-                    && format!("{:?}", event.operation_type) == "Insert"
-                {
-                    tell.send_modify(|order| order.push(id(&row)));
-                }
-            }
-        });
-        Self { order, following }
-    }
-
-    async fn all(mut self, count: usize) -> Vec<String> {
-        let all = self.order.wait_for(|order| order.len() >= count);
-        let all = tokio::time::timeout(patience(), all).await;
-        let order = all.expect("all commits").unwrap().clone();
-        self.following.abort();
-        order
-    }
-}
-
-/// How often the log goes back, and by how much at the most; everything else is the next one each time.
-fn jumps(log: &[String], order: &[String]) -> Vec<usize> {
-    let place: HashMap<&String, usize> = order.iter().zip(0..).collect();
-    let mut jumps = Vec::new();
-    let mut next = 0;
-    for row in log {
-        let at = place[row];
-        assert!(
-            at <= next,
-            "{} of {} rows were passed over",
-            at - next,
-            order.len()
-        );
-        if at < next {
-            jumps.push(next - at);
-        }
-        next = at + 1;
-    }
-    assert_eq!(next, order.len(), "complete");
-    jumps
 }
 
 fn cursors(rig: &Rig) -> Collection<Document> {

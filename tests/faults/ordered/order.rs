@@ -11,10 +11,10 @@ use futures::future::join_all;
 use toa_outbox::{Component, Outbox, SinkOptions};
 use tokio::{runtime::Runtime, sync::watch};
 
-use super::{Commits, Log, SINK, cursor_of, cursors, jumps, open, rig, write};
+use super::{Log, SINK, cursor_of, cursors, open, patience, rig, write};
 use crate::{
     rig::{PATIENCE, Rig, id, soak},
-    support::eventually,
+    support::{Commits, eventually, jumps},
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -176,7 +176,7 @@ async fn the_log_is_in_the_order_of_the_commits_while_owners_are_killed_and_go()
     for number in 0..3 {
         replicas.insert(number, start(number).await);
     }
-    let commits = Commits::of(&rig).await;
+    let commits = Commits::of(&rig.rows()).await;
     let writing = hold_and_write(&rig, count);
     let (done, mut is_done) = watch::channel(false);
     let (mut kills, mut leaves) = (0, 0);
@@ -210,7 +210,7 @@ async fn the_log_is_in_the_order_of_the_commits_while_owners_are_killed_and_go()
         done.send_replace(true);
     };
     futures::join!(all, killing);
-    let order = commits.all(count).await;
+    let order = commits.all(count, patience()).await;
     rig.settled().await;
     let jumps = jumps(&log.rows(), &order);
     println!(

@@ -5,10 +5,10 @@ use std::{collections::BTreeSet, time::Duration};
 use bson::doc;
 use toa_outbox::{Outbox, SinkOptions};
 
-use super::{Commits, Log, SINK, open, rig, write};
+use super::{Log, SINK, open, patience, rig, write};
 use crate::{
     rig::{PATIENCE, Rig, soak},
-    support::{ReplicaSet, eventually},
+    support::{Commits, ReplicaSet, eventually},
 };
 
 #[tokio::test(flavor = "multi_thread")]
@@ -32,7 +32,7 @@ async fn an_origin_beside_an_expiry_of_seconds_misses_nothing() {
     .await;
     let held: BTreeSet<String> = rig.ids(doc! {}).await.into_iter().collect();
     let log = Log::default();
-    let commits = Commits::of(&rig).await;
+    let commits = Commits::of(&rig.rows()).await;
     let writer = before.clone();
     let writing = tokio::spawn(async move {
         let mut written = 0;
@@ -60,7 +60,7 @@ async fn an_origin_beside_an_expiry_of_seconds_misses_nothing() {
         .await
         .unwrap();
     let written = writing.await.unwrap();
-    let order = commits.all(written).await;
+    let order = commits.all(written, patience()).await;
     let expected: BTreeSet<String> = there.into_iter().chain(order).collect();
     let is_whole = async || log.distinct().len() >= expected.len();
     let whole = tokio::time::timeout(PATIENCE * 2, eventually(PATIENCE * 3, "", is_whole)).await;

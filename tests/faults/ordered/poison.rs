@@ -9,10 +9,10 @@ use bson::{Bson, Document, doc};
 use mongodb::Collection;
 use toa_outbox::{BoxError, Label, Message, Outbox, Sink, SinkOptions, Verdict};
 
-use super::{Commits, Log, SINK, cursor_of, cursors, dead, dead_row, open, patience, rig};
+use super::{Log, SINK, cursor_of, cursors, dead, dead_row, open, patience, rig};
 use crate::{
     rig::{PATIENCE, Rig, soak},
-    support::eventually,
+    support::{Commits, eventually},
 };
 
 /// A good many rows with one that `bad` says, and an outage in the middle: just that row is dead.
@@ -22,7 +22,7 @@ async fn poison(bad: impl Fn(&Log) -> &Mutex<BTreeSet<String>>) -> (Rig, Log, Ou
     let log = Log::default();
     // In the stream.
     let pots = open(&rig, &log, SinkOptions::ordered()).await;
-    let commits = Commits::of(&rig).await;
+    let commits = Commits::of(&rig.rows()).await;
     let poisoned = uuid::Uuid::now_v7();
     bad(&log).lock().unwrap().insert(poisoned.to_string());
     rig.seed(count, |row, index| {
@@ -43,7 +43,7 @@ async fn poison(bad: impl Fn(&Log) -> &Mutex<BTreeSet<String>>) -> (Rig, Log, Ou
     log.0.is_down.store(false, Relaxed);
     log.has(2 * count as usize - 1).await;
     rig.settled().await;
-    let mut order = commits.all(2 * count as usize).await;
+    let mut order = commits.all(2 * count as usize, patience()).await;
     order.retain(|row| *row != poisoned.to_string());
     assert_eq!(log.rows(), order, "each once, and in order");
     let dead = dead(&rig).await;
