@@ -166,12 +166,12 @@ impl Retries {
 
     async fn attempt(&self, one: &Claimed, rows: &Rows, term: &Term) -> Fate {
         let spelled = retrying(&one.route);
-        let owes = |row: &Row| {
-            let outstanding = row.outstanding.as_deref().unwrap_or_default();
-            one.copy.is_some() || outstanding.contains(&spelled)
-        };
+        // None: all of its routes, and nothing is known of any failure.
+        let owes = |row: &Row, route| row.outstanding.as_ref().map(|owed| owed.contains(route));
         let row = match rows.get(&one.row) {
-            Some(Ok(row)) if owes(row) => row,
+            Some(Ok(row)) if one.copy.is_some() || owes(row, &spelled) == Some(true) => row,
+            // It does not say so yet: a mark is on its way, or whoever was to write it died, and a cycle delivers this.
+            Some(Ok(row)) if owes(row, &one.route) != Some(false) => return Fate::Left(AGAIN),
             // It was taken, and this process or another died before it said so here.
             Some(Ok(_)) | None => return Fate::Taken,
             Some(Err(malformed)) => return Fate::Rejected(malformed.clone()),

@@ -158,3 +158,47 @@ async fn a_handler_that_takes_long_for_each_label_of_a_row_handles_none_twice() 
     assert!(handled.values().all(|times| *times == 1), "{handled:?}");
     pots.shutdown().await;
 }
+
+/// It is noted before its row is marked, and the mark may take longer than it takes until it is due.
+#[tokio::test]
+async fn what_is_due_before_its_row_knows_is_not_taken_for_done() {
+    let rig = Rig::shared().await;
+    let with_sink = |builder: Builder| builder.sink("well", ["*.created"], Well);
+    let pots = rig.quiet(with_sink).await;
+    let tomorrow = DateTime::now().timestamp_millis() + 86_400_000;
+    // Nobody delivers it yet.
+    rig.seed(1, |row, _| drop(row.insert("pending", tomorrow)))
+        .await;
+    let row = rig.rows().find_one(doc! {}).await.unwrap().unwrap();
+    let row = row.get("_id").cloned();
+    let id = doc! { "row": row, "route": "well/created" };
+    let noted = DateTime::now();
+    let failed = doc! {
+        "_id": &id, "sink": "well", "state": "retrying", "attempts": 1, "first": noted, "next": noted,
+        "error": "not yet",
+    };
+    let all = deliveries(&rig);
+    all.insert_one(failed).await.unwrap();
+    let known = async || all.find_one(doc! { "_id": &id }).await.unwrap();
+    eventually(PATIENCE, "it is looked at", async || {
+        known().await.is_none_or(|known| {
+            known.get("claim").is_none() && known.get_datetime("next").ok() != Some(&noted)
+        })
+    })
+    .await;
+    let left = known().await.expect("it is still known");
+    assert_eq!(left.get_i32("attempts").unwrap(), 1);
+    assert_eq!(
+        rig.count(doc! { "published": false }).await,
+        1,
+        "it is owed"
+    );
+    let now = doc! { "$set": { "pending": noted.timestamp_millis() } };
+    rig.rows().update_one(doc! {}, now).await.unwrap();
+    pots.pass().await.unwrap();
+    eventually(PATIENCE, "it is taken, and forgotten", async || {
+        rig.count(doc! { "published": true }).await == 1 && known().await.is_none()
+    })
+    .await;
+    pots.shutdown().await;
+}
