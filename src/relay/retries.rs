@@ -43,6 +43,9 @@ const AGAIN: Duration = Duration::from_millis(500);
 /// From one look for rows that wait for what nobody knows of to the next.
 const CARE: Duration = Duration::from_secs(300);
 
+/// How long until one is looked at whose row does not know yet that it failed.
+const UNMARKED: Duration = Duration::from_secs(5);
+
 /// How long until one is looked at whose label this replica does not know; another may.
 const STRANGE: Duration = Duration::from_secs(60);
 
@@ -166,12 +169,18 @@ impl Retries {
 
     async fn attempt(&self, one: &Claimed, rows: &Rows, term: &Term) -> Fate {
         let spelled = retrying(&one.route);
-        let owes = |row: &Row| {
-            let outstanding = row.outstanding.as_deref().unwrap_or_default();
-            one.copy.is_some() || outstanding.contains(&spelled)
+        let is_later = |row: &Row| {
+            let outstanding = row.outstanding.as_deref();
+            outstanding.is_some_and(|owed| owed.contains(&spelled))
+        };
+        let is_pumped = |row: &Row| {
+            let outstanding = row.outstanding.as_deref();
+            outstanding.is_none_or(|owed| owed.contains(&one.route))
         };
         let row = match rows.get(&one.row) {
-            Some(Ok(row)) if owes(row) => row,
+            Some(Ok(row)) if one.copy.is_some() || is_later(row) => row,
+            // Its mark is late, or whoever noted it has died before: it is still pumped, and what becomes of that is noted anew.
+            Some(Ok(row)) if is_pumped(row) => return Fate::Left(UNMARKED),
             // It was taken, and this process or another died before it said so here.
             Some(Ok(_)) | None => return Fate::Taken,
             Some(Err(malformed)) => return Fate::Rejected(malformed.clone()),

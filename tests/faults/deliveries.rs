@@ -1,6 +1,12 @@
 //! Deliveries that fail by the thousand.
 
-use std::time::Duration;
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering::Relaxed},
+    },
+    time::Duration,
+};
 
 use bson::{DateTime, Document, doc};
 use futures::TryStreamExt;
@@ -117,5 +123,67 @@ async fn a_sink_that_rejects_everything_holds_up_nothing() {
     })
     .await;
     assert!(created.duplicates().is_empty());
+    pots.shutdown().await;
+}
+
+/// Takes what it is given, and remembers how much that was.
+#[derive(Clone, Default)]
+struct Counts(Arc<AtomicUsize>);
+
+impl Sink for Counts {
+    async fn deliver(&self, batch: &[Message]) -> Result<Vec<Verdict>, BoxError> {
+        self.0.fetch_add(batch.len(), Relaxed);
+        Ok(vec![Verdict::Accepted; batch.len()])
+    }
+}
+
+/// The failure is known, and its row owes the route by its own name still: whoever noted it died before the mark, or the mark
+/// is late. It was not taken.
+#[tokio::test]
+async fn one_that_died_between_a_failure_and_its_mark_loses_nothing() {
+    let rig = Rig::shared().await;
+    let sink = Counts::default();
+    let pots = rig
+        .quiet(|builder| builder.sink("shop", ["*"], sink.clone()))
+        .await;
+    // Nothing of the one is done, and of the other all the rest is.
+    rig.seed(2, |row, index| {
+        if index == 1 {
+            row.extend(doc! { "outstanding": ["shop/created"], "partial": true });
+        }
+    })
+    .await;
+    let rows: Vec<Document> = rig
+        .rows()
+        .find(doc! {})
+        .await
+        .unwrap()
+        .try_collect()
+        .await
+        .unwrap();
+    let failed = rows.iter().map(|row| {
+        let id = doc! { "row": row.get("_id").cloned(), "route": "shop/created" };
+        doc! { "_id": id, "sink": "shop", "state": "retrying", "attempts": 1, "next": DateTime::now() }
+    });
+    deliveries(&rig).insert_many(failed).await.unwrap();
+    let tried = doc! { "claim": { "$exists": false }, "next": { "$lte": DateTime::now() } };
+    eventually(PATIENCE, "they are looked at", async || {
+        deliveries(&rig)
+            .count_documents(tried.clone())
+            .await
+            .unwrap()
+            == 0
+    })
+    .await;
+    pots.nudge();
+    eventually(PATIENCE, "both are delivered", async || {
+        sink.0.load(Relaxed) == 2
+    })
+    .await;
+    rig.settled().await;
+    eventually(PATIENCE, "no failure is known any more", async || {
+        deliveries(&rig).count_documents(doc! {}).await.unwrap() == 0
+    })
+    .await;
     pots.shutdown().await;
 }
