@@ -187,3 +187,49 @@ async fn one_that_died_between_a_failure_and_its_mark_loses_nothing() {
     .await;
     pots.shutdown().await;
 }
+
+/// What came for a consumer since it is back is owed to it, though a replica is still at what it was owed before.
+#[tokio::test]
+async fn a_consumer_that_comes_back_while_it_is_given_up_keeps_what_is_left() {
+    let mut rig = Rig::shared().await;
+    rig.settings.interval = Duration::from_millis(200);
+    rig.seed(3000, |row, _| {
+        row.extend(doc! { "outstanding": ["billing/created"], "partial": true });
+    })
+    .await;
+    let sinks: Collection<Document> = rig.database.collection("outbox_sinks");
+    let long_ago = DateTime::from_millis(0);
+    let leaving = |sink: &str| {
+        let route = format!("{sink}/created");
+        doc! {
+            "_id": { "collection": rig.rows().name(), "sink": sink },
+            "kind": "consumer", "mode": "lanes", "since": long_ago, "routes": [],
+            "leaving": [{ "route": route, "at": long_ago }],
+        }
+    };
+    // The second is looked at when the first is done.
+    let (first, second) = (leaving("billing"), leaving("mailing"));
+    sinks.insert_many([&first, &second]).await.unwrap();
+    let pots = rig.open().await;
+    eventually(PATIENCE, "it is being given up", async || {
+        deliveries(&rig).count_documents(doc! {}).await.unwrap() > 0
+    })
+    .await;
+    let served = doc! { "$set": {
+        "leaving": [],
+        "routes": [{ "route": "billing/created", "at": DateTime::now() }],
+    } };
+    let id = |sink: &Document| doc! { "_id": sink.get("_id").cloned() };
+    sinks.update_one(id(&first), served).await.unwrap();
+    eventually(PATIENCE, "the next was looked at", async || {
+        sinks.count_documents(id(&second)).await.unwrap() == 0
+    })
+    .await;
+    let abandoned = deliveries(&rig).count_documents(doc! {}).await.unwrap();
+    let owed = rig.count(doc! { "outstanding": "billing/created" }).await;
+    assert!(
+        abandoned <= 1000 && owed == 3000 - abandoned,
+        "{abandoned} {owed}"
+    );
+    pots.shutdown().await;
+}
