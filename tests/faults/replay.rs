@@ -11,9 +11,12 @@ use crate::{
     support::eventually,
 };
 
-/// Keeps the bodies of what it takes, and whether it was a replay.
+/// Whether it was a replay, and its body.
+type Taken = (bool, Vec<u8>);
+
+/// Keeps what it takes.
 #[derive(Clone, Default)]
-struct Bodies(Arc<Mutex<Vec<(bool, Vec<u8>)>>>);
+struct Bodies(Arc<Mutex<Vec<Taken>>>);
 
 impl Sink for Bodies {
     async fn deliver(&self, batch: &[Message]) -> Result<Vec<Verdict>, BoxError> {
