@@ -70,6 +70,19 @@ Feature: Deliveries that fail
       And every row is marked
       And no delivery is known
 
+    Scenario: Whoever gives nothing up any more tries it again
+      Given a sink "bad" of "tea_pots.created", which fails the pot "blue"
+      And the sink "bad" gives up after 100 attempts
+      When the pot "blue" is created
+      Then the delivery of "created" of the pot "blue" to "bad" is retrying
+      When the service is shut down
+      And the sink "bad" works again
+      And the sink "bad" gives nothing up
+      And the service starts again
+      Then the sink "bad" takes "created" of the pot "blue"
+      And every row is marked
+      And no delivery is known
+
     Scenario: A claim of one that died lapses
       Given a sink "bad" of "tea_pots.created", which fails the pot "blue"
       And the sink "bad" gives up after 100 attempts

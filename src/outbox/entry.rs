@@ -47,7 +47,8 @@ impl Entry {
     }
 
     /// To be published at this time and not before, by whoever pumps its lane then. At most an
-    /// [interval](crate::Settings::interval) later while all is well. Past, it is of no meaning.
+    /// [interval](crate::Settings::interval) later while all is well. Past, it is of no meaning. A sink to which the order of the
+    /// commits is kept is given it in that order, and does not wait.
     pub fn not_before(self, time: SystemTime) -> Self {
         Self {
             not_before: Some(time),

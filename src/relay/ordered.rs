@@ -171,6 +171,10 @@ impl Ordered {
             stop.run_until_cancelled(pinned)
                 .await
                 .ok_or(Ended::Over)??;
+            // It may have taken long: by now the cursor may be another's.
+            if !self.is_owner(term) {
+                return Err(Ended::Over);
+            }
             *cursor = self.take_over().await?;
             return Ok(());
         }

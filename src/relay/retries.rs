@@ -17,7 +17,7 @@ use crate::{
     report::Reports,
     routes::{RouteSet, Routes},
     row::{Row, RowId, now},
-    sinks::{Answer, Message, Outlet, Policy},
+    sinks::{Answer, Message, Mode, Outlet, Policy},
     store::{
         Marking, Store,
         deliveries::{Claimed, Deliveries, Failure, retrying},
@@ -182,7 +182,13 @@ impl Retries {
         let Some((index, route)) = known else {
             return Fate::Left(STRANGE);
         };
-        match route.label.render(&row.event, self.routes.encoding) {
+        let rendered = match self.sink.mode() {
+            Mode::Ordered(order) if order.is_whole => {
+                route.label.render_whole(&row.event, self.routes.encoding)
+            }
+            Mode::Ordered(_) | Mode::Lanes => route.label.render(&row.event, self.routes.encoding),
+        };
+        match rendered {
             Ok(None) => Fate::Taken,
             Ok(Some(body)) => {
                 let message = Message {
@@ -224,8 +230,10 @@ impl Retries {
                     self.deliveries.unclaim(&one, after).await?;
                     continue;
                 }
-                Fate::Failed(reason) => (self.policy.next(attempts), reason),
-                Fate::Rejected(reason) => (self.policy.never(), reason),
+                Fate::Rejected(reason) if self.policy.gives_up() => (self.policy.never(), reason),
+                Fate::Failed(reason) | Fate::Rejected(reason) => {
+                    (self.policy.next(attempts), reason)
+                }
             };
             let failure = Failure::new(&one.row, &one.route, self.sink.name(), reason, next);
             let was_ours = self.deliveries.failed_again(&one, &failure).await?;

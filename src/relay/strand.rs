@@ -65,23 +65,24 @@ pub(super) fn strand(
         meters: meters.clone(),
         reports: Reports::default(),
     };
-    let mut loops = vec![ordered.run(stop.clone()).boxed()];
-    if policy.gives_up() {
-        let retries = Retries {
-            store: parts.store.clone(),
-            deliveries,
-            routes: routes.clone(),
-            own,
-            owed: parts.others.clone(),
-            sink: Outlet::Batched(sink.clone()),
-            policy,
-            meters,
-            look: LOOK,
-            reports: Reports::default(),
-            owner: Some(owner),
-        };
-        loops.push(retries.run(stop.clone()).boxed());
-    }
+    // Whatever its policy is: an earlier version's may have been another.
+    let retries = Retries {
+        store: parts.store.clone(),
+        deliveries,
+        routes: routes.clone(),
+        own,
+        owed: parts.others.clone(),
+        sink: Outlet::Batched(sink.clone()),
+        policy,
+        meters,
+        look: LOOK,
+        reports: Reports::default(),
+        owner: Some(owner),
+    };
+    let loops = vec![
+        ordered.run(stop.clone()).boxed(),
+        retries.run(stop.clone()).boxed(),
+    ];
     let strand = Strand {
         flight,
         sink: sink.clone(),

@@ -49,6 +49,8 @@ struct Appending {
     file: File,
     /// How long the file is, in bytes.
     size: u64,
+    /// Whether there may be more in it than that: a piece of what failed.
+    is_torn: bool,
     rotation: Option<Rotation>,
     /// Held for as long as it is open.
     _lock: File,
@@ -153,6 +155,7 @@ impl Appending {
             path,
             file,
             size,
+            is_torn: false,
             rotation: None,
             _lock: lock,
         })
@@ -160,6 +163,7 @@ impl Appending {
 
     /// All of it, on the disk, or nothing.
     fn append(&mut self, lines: &[u8]) -> io::Result<()> {
+        self.mend()?;
         let size = self.size + lines.len() as u64;
         if let Some(rotation) = self.rotation
             && self.size > 0
@@ -169,26 +173,51 @@ impl Appending {
         }
         let written = self.file.write_all(lines);
         if let Err(error) = written.and_then(|()| self.file.sync_data()) {
-            // Not by halves; where that fails too, it is mended when the file is opened again.
-            let _ = self.file.set_len(self.size);
+            // Not by halves; where that fails too, nothing is appended until it does not.
+            self.is_torn = true;
+            let _ = self.mend();
             return Err(error);
         }
         self.size += lines.len() as u64;
         Ok(())
     }
 
+    /// Cuts off what failed, and was not answered for.
+    fn mend(&mut self) -> io::Result<()> {
+        if self.is_torn {
+            self.file.set_len(self.size)?;
+            self.is_torn = false;
+        }
+        Ok(())
+    }
+
+    /// Where it failed half-way before, or someone took the file away, there is nothing to be renamed: the old ones stay as they are then.
     fn rotate(&mut self, files: usize) -> io::Result<()> {
         let old = |number: usize| beside(&self.path, &number.to_string());
-        for number in (1..files).rev() {
-            match std::fs::rename(old(number), old(number + 1)) {
-                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-                _ => {}
+        if holds_lines(&self.path)? {
+            for number in (1..files).rev() {
+                renamed(&old(number), &old(number + 1))?;
             }
+            renamed(&self.path, &old(1))?;
         }
-        std::fs::rename(&self.path, old(1))?;
         self.file = opened(&self.path)?;
         self.size = 0;
         Ok(())
+    }
+}
+
+fn holds_lines(path: &Path) -> io::Result<bool> {
+    match std::fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        metadata => Ok(metadata?.len() > 0),
+    }
+}
+
+/// Whether it was there or not.
+fn renamed(from: &Path, to: &Path) -> io::Result<()> {
+    match std::fs::rename(from, to) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
     }
 }
 

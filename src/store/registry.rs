@@ -213,6 +213,17 @@ impl Registry {
         }
     }
 
+    /// Whether rows of `collection` owe this route to the sink, as it is now.
+    pub(crate) async fn owes(&self, collection: &str, sink: &str, route: &str) -> Result<bool> {
+        let mut owed = id(collection, sink);
+        owed.insert("routes.route", route);
+        let found = self.sinks.find_one(owed).into_future();
+        let found = self
+            .within("looking whether a route is owed", found)
+            .await?;
+        Ok(found.is_some())
+    }
+
     /// Takes those of the routes from a sink that nobody has served for the `grace`: from when everybody has looked again, rows
     /// owe them no more. Safe to repeat.
     pub(crate) async fn dismiss(

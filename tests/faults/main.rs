@@ -19,6 +19,7 @@ mod metrics;
 mod mongodb;
 mod ordered;
 mod pump;
+mod replay;
 mod returns;
 mod rig;
 mod sinks;

@@ -205,6 +205,7 @@ fn gives_up(w: &mut Tea, name: String, attempts: u32) {
 }
 
 #[given(regex = r#"^the sink "(\S+)" gives nothing up$"#)]
+#[when(regex = r#"^the sink "(\S+)" gives nothing up$"#)]
 fn gives_nothing_up(w: &mut Tea, name: String) {
     w.sink_mut(&name).options = SinkOptions::new().policy(Policy::flat());
 }

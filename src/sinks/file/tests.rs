@@ -127,6 +127,36 @@ async fn a_full_file_makes_place_for_another_and_the_oldest_goes() {
     assert_eq!(file("1"), ["6", "7"], "how long it is was not forgotten");
 }
 
+/// As where it was renamed, and there was no place for a new one.
+#[tokio::test]
+async fn a_full_file_that_someone_took_away_makes_place_and_the_old_ones_stay() {
+    let dir = TempDir::new().unwrap();
+    let sink = JsonLines::open(path(&dir)).await.unwrap().rotated(300, 2);
+    for number in 0..4 {
+        append(&sink, &numbered(number..number + 1)).await;
+    }
+    fs::remove_file(path(&dir)).unwrap();
+    append(&sink, &numbered(4..5)).await;
+    assert_eq!(rows(&path(&dir)), ["4"]);
+    assert_eq!(rows(&beside(&path(&dir), "1")), ["0", "1"]);
+    assert!(!beside(&path(&dir), "2").exists());
+}
+
+#[tokio::test]
+async fn a_piece_that_cannot_be_cut_off_at_once_is_before_anything_else_is_written() {
+    let dir = TempDir::new().unwrap();
+    let sink = JsonLines::open(path(&dir)).await.unwrap();
+    append(&sink, &numbered(0..1)).await;
+    let sick = File::open(path(&dir)).unwrap();
+    let well = std::mem::replace(&mut locked(&sink.appending).file, sick);
+    assert!(sink.deliver(&numbered(1..2)).await.is_err());
+    (&well).write_all(b"{\"row\":").unwrap();
+    assert!(sink.deliver(&numbered(1..2)).await.is_err());
+    locked(&sink.appending).file = well;
+    append(&sink, &numbered(1..2)).await;
+    assert_eq!(rows(&path(&dir)), ["0", "1"]);
+}
+
 #[tokio::test]
 async fn a_disk_that_is_full_takes_nothing() {
     let dir = TempDir::new().unwrap();

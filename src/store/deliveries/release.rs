@@ -10,7 +10,7 @@ use super::{AT_ONCE, Deliveries, id, retrying};
 use crate::{
     error::Result,
     row::RowId,
-    store::{Marking, codec, primary},
+    store::{Marking, codec, primary, registry::Registry},
 };
 
 /// How many rows are released by one update.
@@ -20,6 +20,8 @@ impl Deliveries {
     /// Releases the rows that owe `route` and say so, in batches, and forgets what was to be tried again; what is dead stays.
     /// Where it is *abandoned* instead, a copy of each row is kept first, to be replayed. How many rows those were; `tell` is told of
     /// each batch.
+    ///
+    /// Ends early where the route is served again meanwhile: what came for it since then is owed.
     pub(crate) async fn release(
         &self,
         sink: &str,
@@ -32,9 +34,14 @@ impl Deliveries {
             done: &[route, &later],
             ..Marking::default()
         };
+        let registry = Registry::new(&self.rows.database);
         let mut released = 0;
         loop {
             let rows = self.owing(&marking).await?;
+            // After the rows were read, so that whatever was is from before.
+            if registry.owes(self.rows.collection(), sink, route).await? {
+                return Ok(released);
+            }
             if rows.is_empty() {
                 break;
             }
