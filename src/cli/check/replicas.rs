@@ -33,6 +33,7 @@ pub(super) async fn look(
     database: &Database,
     aims: &[Aim],
     (census, known): (Option<&Census>, &Known),
+    is_without_broker: bool,
     findings: &mut Findings,
 ) {
     let mut told = BTreeSet::new();
@@ -48,7 +49,8 @@ pub(super) async fn look(
             if told.insert(pumped_by.to_owned()) {
                 members(pumped_by, group.as_ref(), findings);
             }
-            if let Some(group) = &group {
+            // A sink that nobody serves is told of as that.
+            if let Some(group) = group.as_ref().filter(|_| !is_without_broker) {
                 served(aim, group, findings);
             }
         }
