@@ -203,11 +203,16 @@ async fn what_became_of_a_row_is_told_sink_by_sink() {
         .map(|(sink, state)| (sink.to_owned(), state.to_owned()))
     };
     assert_eq!(states().await, expected("outstanding"), "{rows:?}");
-    stage
-        .quick(&["deliveries", &id])
-        .await
-        .ends_with(0)
-        .line("abandoned");
+    let told = stage.quick(&["deliveries", &id]).await.ends_with(0);
+    told.line("abandoned");
+    let is_deleted = |line: &&str| line.contains("deleted");
+    for line in told.out.lines().filter(is_deleted) {
+        assert!(
+            line.contains("skipped") && line.contains("does not hold"),
+            "{told:?}"
+        );
+    }
+    assert!(told.out.lines().any(|line| is_deleted(&line)), "{told:?}");
     stage.rows().delete_many(doc! {}).await.unwrap();
     assert_eq!(states().await, expected("taken"));
     let sink = stage.sink("gone").await;
