@@ -205,7 +205,8 @@ async fn no_broker_is_missed_where_sinks_take_its_place() {
     let mut file = NamedTempFile::new().unwrap();
     let text = "[[sink]]\nname = \"out\"\nkind = \"stdout\"\nlabels = [\"*\", \"cup.*\"]\n";
     file.write_all(text.as_bytes()).unwrap();
-    let path = file.path().to_str().unwrap();
+    let path = file.path().to_str().unwrap().to_owned();
+    let path = path.as_str();
 
     let before = stage.run(&["check", "--config", path]).await.ends_with(0);
     finds(&before, "ok", "none is configured", "");
@@ -220,6 +221,17 @@ async fn no_broker_is_missed_where_sinks_take_its_place() {
     finds(&ran.ends_with(0), "ok", "none is configured", "");
     let ran = stage.run(&["check", "--config", path]).await.ends_with(0);
     assert!(!ran.out.contains("no member serves"), "{ran:?}");
+
+    // One that the replica was not given.
+    let more = text.replace("\"out\"", "\"more\"");
+    file.write_all(more.as_bytes()).unwrap();
+    let ran = stage.run(&["check", "--config", path]).await.ends_with(0);
+    finds(
+        &ran,
+        "warning",
+        "no member serves more/created, more/updated, more/deleted;",
+        "start",
+    );
 }
 
 #[tokio::test]

@@ -225,7 +225,16 @@ async fn what_became_of_a_row_is_told_sink_by_sink() {
         .quick(&["dead", "list", "--label", "updated"])
         .await
         .ends_with(0);
-    assert_eq!(none.out, "");
+    assert_eq!((none.out.as_str(), none.err.as_str()), ("", ""));
+    for (command, is_data) in [("list", true), ("replay", false), ("discard", false)] {
+        let misspelt = ["dead", command, "--sink", "goon"];
+        let ran = stage.quick(&misspelt).await.ends_with(0);
+        let told = if is_data { &ran.err } else { &ran.out };
+        assert!(
+            told.contains("goon: there is no such sink; there are amqp, away"),
+            "{ran:?}"
+        );
+    }
     let retrying = stage
         .quick(&["dead", "replay", &id, "--sink", "stuck"])
         .await

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use mongodb::Database;
 
-use super::{Findings, rows};
+use super::{Findings, rows, sinks};
 use crate::{
     cli::{options::Configuration, target::Aim},
     slots::{COLLECTION, Census, Group, unbind},
@@ -49,9 +49,13 @@ pub(super) async fn look(
             if told.insert(pumped_by.to_owned()) {
                 members(pumped_by, group.as_ref(), findings);
             }
-            // A sink that nobody serves is told of as that.
-            if let Some(group) = group.as_ref().filter(|_| !is_without_broker) {
-                served(aim, group, findings);
+            if let Some(group) = &group {
+                let mut routes = sinks::routes(configuration, aim, known);
+                if !is_without_broker {
+                    let broker = aim.routes.names(aim.routes.whole());
+                    routes.extend(broker.into_iter().map(str::to_owned));
+                }
+                served(aim, group, routes, findings);
             }
         }
     }
@@ -170,14 +174,13 @@ fn is_serving(group: &Group) -> bool {
     group.members.iter().any(|member| member.is_serving)
 }
 
-/// Whether each route of a component is somebody's, where somebody publishes at all.
-fn served(aim: &Aim, group: &Group, findings: &mut Findings) {
+/// Whether each of these routes of a component is somebody's, where somebody publishes at all.
+fn served(aim: &Aim, group: &Group, mut routes: Vec<String>, findings: &mut Findings) {
     if group.alive() == 0 || !is_serving(group) {
         return;
     }
     let served = group.routes();
-    let mut routes = aim.routes.names(aim.routes.whole());
-    routes.retain(|route| !served.contains(route));
+    routes.retain(|route| !served.contains(route.as_str()));
     if !routes.is_empty() {
         findings.warn(
             &aim.store.name(),

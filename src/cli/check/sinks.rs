@@ -51,6 +51,24 @@ pub(super) fn replace_broker(configuration: &Configuration, aims: &[Aim], known:
         && aims.iter().all(without)
 }
 
+/// The routes to those sinks of the file that nobody has registered: of others it is told by whom they are served.
+pub(super) fn routes(configuration: &Configuration, aim: &Aim, known: &Known) -> Vec<String> {
+    let rows = aim.component.rows();
+    let is_new = |name: &str| {
+        !known
+            .sinks
+            .iter()
+            .any(|sink| sink.collection == rows && sink.sink == name)
+    };
+    let new = configuration.sinks.iter().filter(|sink| is_new(&sink.name));
+    new.flat_map(|sink| {
+        aim.component
+            .wanted_by(&sink.name.as_str().into(), &sink.patterns)
+    })
+    .map(|rendering| rendering.name)
+    .collect()
+}
+
 /// Whether each pattern of the file fits a label: a misspelt one is no error, as its collection may be yet to come.
 pub(super) fn wanted(configuration: &Configuration, aims: &[Aim], findings: &mut Findings) {
     for sink in &configuration.sinks {
