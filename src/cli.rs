@@ -121,8 +121,10 @@ fn refuse(error: &clap::Error) -> ExitCode {
     }
     let text = error.render().to_string();
     let said = text.split("\nUsage:").next().unwrap_or_default();
-    let lines = said.lines().map(str::trim).filter(|line| !line.is_empty());
-    let line = lines.collect::<Vec<_>>().join("; ");
+    let lines = said.lines().map(str::trim);
+    let lines = lines.filter(|line| !line.is_empty() && !line.starts_with("For more information"));
+    // Where a list follows, its heading ends with a colon.
+    let line = lines.collect::<Vec<_>>().join("; ").replace(":; ", ": ");
     let line = line.strip_prefix("error: ").unwrap_or(&line);
     say(&format!("{}; --help tells what there is", masked(line)));
     ExitCode::from(2)

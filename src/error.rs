@@ -56,7 +56,7 @@ pub enum Error {
     },
 
     /// A file that messages go to cannot be opened.
-    #[error("opening {}: {source}", path.display())]
+    #[error("opening {}: {source}{}", path.display(), openable(source))]
     File {
         /// Its path.
         path: PathBuf,
@@ -295,5 +295,13 @@ fn is_refusal(error: &mongodb::error::Error) -> bool {
     match error.kind.as_ref() {
         Authentication { .. } | Bson(_) | InvalidArgument { .. } | Write(WriteError(_)) => true,
         _ => code(error) == Some(UNAUTHORIZED),
+    }
+}
+/// How a file can be opened after all, where the system does not say.
+fn openable(error: &std::io::Error) -> &'static str {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "; make its directory, or correct the path",
+        std::io::ErrorKind::PermissionDenied => "; let this user write it, and to its directory",
+        _ => "",
     }
 }

@@ -78,6 +78,7 @@ impl Check {
         let database = configuration.database().await?;
         let mut findings = Findings::default();
         let mut aims = Vec::new();
+        let mut is_without = !configuration.sinks.is_empty();
         if server::look(&database, &mut findings).await {
             match self.target.aims(&configuration, &database).await {
                 Ok(found) => aims = found,
@@ -90,10 +91,12 @@ impl Check {
             }
             if !self.target.is_narrowed() {
                 consumed(&configuration, &aims, &mut findings);
+                sinks::wanted(&configuration, &aims, &mut findings);
             }
             let beat = configuration.settings.beat;
             let census = replicas::census(&database, beat, &mut findings).await;
             let known = sinks::known(&database, &mut findings).await;
+            is_without = sinks::replace_broker(&configuration, &aims, &known);
             let wants = server::Wants {
                 configuration: &configuration,
                 aims: &aims,
@@ -106,6 +109,7 @@ impl Check {
                 &database,
                 &aims,
                 (census.as_ref(), &known),
+                is_without,
                 &mut findings,
             )
             .await;
@@ -113,7 +117,7 @@ impl Check {
                 sinks::look(&database, &aims, (census, &known), &mut findings).await;
             }
         }
-        broker::look(&configuration.settings, &aims, &mut findings).await?;
+        broker::look(&configuration.settings, &aims, is_without, &mut findings).await?;
         tell(&findings, Output::to_whoever_reads(options.json))
     }
 }

@@ -40,6 +40,7 @@ impl Config {
             output.line(format_args!("\nsink {}  {}", sink.name, sink.origin))?;
             for (name, value) in [
                 ("kind", sink.destination.kind()),
+                ("to", &sink.destination.to_string()),
                 ("labels", &sink.patterns.join(" ")),
                 ("order", sink.treatment.order),
                 ("start", sink.treatment.start),
@@ -112,6 +113,7 @@ impl Configuration {
             json!({
                 "name": sink.name,
                 "kind": sink.destination.kind(),
+                "to": sink.destination.to_string(),
                 "labels": sink.patterns,
                 "order": sink.treatment.order,
                 "start": sink.treatment.start,

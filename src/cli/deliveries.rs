@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use bson::RawDocument;
 use clap::Args;
 use serde_json::json;
 
@@ -27,7 +28,7 @@ use crate::{
 /// abandoned.
 ///
 /// Works where the row itself has expired, as long as a failed delivery of it is kept. A label whose condition does not hold
-/// counts as taken.
+/// is skipped, or taken where that condition is not known here.
 #[derive(Args)]
 #[command(name = "deliveries")]
 #[command(after_help = "Example:
@@ -86,17 +87,19 @@ impl OfRow {
         if row.is_none() && failed.is_empty() {
             return Ok(None);
         }
+        let unmet = rows.first().map(|row| unmet(aim, row));
+        let unmet = unmet.unwrap_or_default();
         let mut states: BTreeMap<String, State> = BTreeMap::new();
         for route in routes(aim, census, known, row.as_ref()) {
-            let state = state(row.as_ref(), &route).to_owned();
-            states.insert(
-                route.clone(),
-                State {
-                    route,
-                    state,
-                    failed: None,
-                },
-            );
+            let mut one = State {
+                state: state(row.as_ref(), &route).to_owned(),
+                route,
+                failed: None,
+            };
+            if unmet.contains(&one.parts().1) {
+                one.state = SKIPPED.to_owned();
+            }
+            states.insert(one.route.clone(), one);
         }
         for delivery in failed {
             let state = State {
@@ -130,6 +133,21 @@ fn routes(aim: &Aim, census: &Census, known: &Known, row: Option<&Glance>) -> Ve
     }
     all
 }
+
+/// Those labels of the row whose conditions are known here and do not hold.
+fn unmet<'a>(aim: &'a Aim, row: &RawDocument) -> Vec<&'a str> {
+    let Ok(row) = aim.store.decode(row) else {
+        return Vec::new();
+    };
+    let encoding = aim.routes.encoding;
+    let all = aim.routes.all.iter();
+    all.filter(|rendering| matches!(rendering.label.render(&row.event, encoding), Ok(None)))
+        .map(|rendering| rendering.label.name())
+        .collect()
+}
+
+/// Nothing was to be sent.
+const SKIPPED: &str = "skipped";
 
 /// By what the row says; one that has expired was owed nothing any more.
 fn state(row: Option<&Glance>, route: &str) -> &'static str {
@@ -189,7 +207,11 @@ impl State {
             self.state.clone(),
             failed.map_or_else(|| "-".into(), |failed| failed.attempts.to_string()),
             when.unwrap_or_else(|| "-".into()),
-            failed.map_or_else(String::new, |failed| failed.error.clone()),
+            match (failed, self.state.as_str()) {
+                (Some(failed), _) => failed.error.clone(),
+                (None, SKIPPED) => "its condition does not hold".to_owned(),
+                (None, _) => String::new(),
+            },
         ]
     }
 }

@@ -22,6 +22,7 @@ use crate::{
     health::{self, Health, pulse},
     metrics::prometheus,
     sidecar::{Connections, Declared, Sidecar},
+    sinks::AMQP,
 };
 
 /// Publish the rows of services that write them themselves, until it is told to stop.
@@ -105,7 +106,14 @@ async fn work(
     };
     let database = connections.rows.clone();
     let (version, name) = (env!("CARGO_PKG_VERSION"), database.name());
-    tracing::info!(version, database = name, "toa-outbox");
+    let fed = configuration.sinks.iter().map(|sink| sink.name.as_str());
+    let sinks = broker
+        .iter()
+        .map(|_| AMQP)
+        .chain(fed)
+        .collect::<Vec<_>>()
+        .join(" ");
+    tracing::info!(version, database = name, sinks, "toa-outbox");
     let over = CancellationToken::new();
     let _last = over.clone().drop_guard();
     let asking = pulse(database.clone(), health.clone(), over);

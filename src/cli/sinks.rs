@@ -46,17 +46,24 @@ impl Sinks {
 
 /// Refuses a name that no sink has.
 fn named(name: &str, known: &Known, database: &Database) -> Result<(), Error> {
+    match stranger(name, known, database) {
+        None => Ok(()),
+        Some(expected) => Err(refuse("NAME", name, expected)),
+    }
+}
+
+/// What to say of a name that no sink has.
+pub(super) fn stranger(name: &str, known: &Known, database: &Database) -> Option<String> {
     if known.named(name).next().is_some() {
-        return Ok(());
+        return None;
     }
     let mut names: Vec<&str> = known.sinks.iter().map(|sink| sink.sink.as_str()).collect();
     names.sort_unstable();
     names.dedup();
-    let expected = match names.as_slice() {
+    Some(match names.as_slice() {
         [] => format!("no sink is registered in the database {}", database.name()),
         names => format!("there is no such sink; there are {}", names.join(", ")),
-    };
-    Err(refuse("NAME", name, expected))
+    })
 }
 
 /// Refuses the broker, which nobody pauses here.

@@ -2,7 +2,7 @@
 
 mod treatment;
 
-use std::{borrow::Cow, path::PathBuf, time::Duration};
+use std::{borrow::Cow, fmt, path::PathBuf, time::Duration};
 
 use super::{file::Section, key::stranger};
 use crate::{
@@ -42,6 +42,17 @@ const FIGURES: [&str; 3] = ["batch_bytes", "window_requests", "window_bytes"];
 
 /// How many old files are kept where the file does not say.
 const KEPT: u64 = 5;
+
+/// Where it is, as far as that may be shown.
+impl fmt::Display for Destination {
+    fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Http(http) => to.write_str(&http.address()),
+            Self::File { path, .. } => path.display().fmt(to),
+            Self::Stdout => to.write_str("standard output"),
+        }
+    }
+}
 
 impl Destination {
     pub(crate) fn kind(&self) -> &'static str {
@@ -96,7 +107,7 @@ pub(super) fn sink(section: &Section<'_>) -> Result<Declared> {
         Some("stdout") => Destination::Stdout,
         Some(_) => Destination::Http(Box::new(http(section)?)),
         None => {
-            let expected = format!("expected one of {KINDS:?}");
+            let expected = format!("expected one of {}", KINDS.join(", "));
             return Err(section.fault("kind", "", expected));
         }
     };
@@ -137,8 +148,10 @@ fn safety(section: &Section<'_>) -> Result<Option<Option<Safety>>> {
             Ok(Some(Some(safety.map_err(|error| section.placed(error))?)))
         }
         _ => {
-            let expected =
-                format!("expected all of {FIGURES:?}, or none of them and true or false");
+            let expected = format!(
+                "expected all of {}, or none of them and true or false",
+                FIGURES.join(", ")
+            );
             Err(section.fault("safety", "", expected))
         }
     }

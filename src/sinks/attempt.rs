@@ -48,12 +48,31 @@ pub(super) async fn attempt(
     whole(verdicts)
 }
 
-/// The verdicts, unless all of several messages were rejected. That all are to be tried again is said of the destination: to
-/// try them in parts would only ask it more often.
+/// The verdicts, unless all of several messages were rejected: then why the first was. That all are to be tried again is said
+/// of the destination: to try them in parts would only ask it more often.
 fn whole(verdicts: Vec<Verdict>) -> Result<Vec<Verdict>, Fault> {
     let is_rejected = |verdict: &Verdict| matches!(verdict, Verdict::Rejected(_));
-    match verdicts.len() > 1 && verdicts.iter().all(is_rejected) {
-        true => Err(Fault::Rejected("all of it was rejected".into())),
-        false => Ok(verdicts),
+    match verdicts.as_slice() {
+        [Verdict::Rejected(reason), others @ ..]
+            if !others.is_empty() && others.iter().all(is_rejected) =>
+        {
+            Err(Fault::Rejected(reason.clone()))
+        }
+        _ => Ok(verdicts),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_what_is_rejected_as_a_whole_the_first_reason_is_kept() {
+        let no = |reason: &str| Verdict::Rejected(reason.into());
+        let fault = whole(vec![no("too large"), no("odd")]);
+        assert!(matches!(fault, Err(Fault::Rejected(reason)) if reason == "too large"));
+        for answered in [vec![no("odd")], vec![no("odd"), Verdict::Accepted]] {
+            assert!(matches!(whole(answered.clone()), Ok(verdicts) if verdicts == answered));
+        }
     }
 }

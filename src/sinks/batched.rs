@@ -281,7 +281,7 @@ impl Shared {
             sink = &*self.name,
             circuit = id,
             reason,
-            ?advice,
+            advice_seconds = advice.map(|advice| advice.as_secs()),
             "a sink is paused, what it is owed stays in the outbox; resume it with: \
              toa-outbox sinks resume {} --circuit {id}",
             self.name,

@@ -141,6 +141,11 @@ impl Http {
         HttpBuilder::new(url.into())
     }
 
+    /// Where it sends them, as far as that may be shown.
+    pub(crate) fn address(&self) -> String {
+        self.endpoint.address()
+    }
+
     /// Sends one request and says what came of it.
     async fn send(&self, batch: &[Message], content: Content) -> Result<Reply, Unreachable> {
         let ids: Vec<String> = batch.iter().map(id).collect();

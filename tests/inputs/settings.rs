@@ -191,7 +191,7 @@ fn wrong_sinks() {
 kind = "http" => name (toa-outbox.toml line 1) | must not be missing
 name = "a/b"\nkind = "stdout" => sink a/b, name (toa-outbox.toml line 3): "a/b" | letters, digits
 name = "amqp"\nkind = "stdout" => sink amqp, name | the broker's
-name = "hook" => sink hook, kind | http
+name = "hook" => sink hook, kind | expected one of http, file, stdout
 name = "hook"\nkind = "htp" => sink hook, kind (toa-outbox.toml line 4): "htp" | did you mean http?
 name = "log"\nkind = "file" => sink log, path | must not be missing
 name = "log"\nkind = "file"\npath = "x"\nurl = "http://x" => sink log, url (toa-outbox.toml line 6) | no such setting
@@ -209,7 +209,9 @@ name = "log"\nkind = "stdout"\norder = "audit"\npolicy = "flatt" => sink log, po
 name = "log"\nkind = "stdout"\norder = "audit"\nattempts = 3 => sink log, attempts (toa-outbox.toml line 6): "3" | ever given up
 name = "log"\nkind = "stdout"\norder = "audit"\nattempts = 0 => sink log, attempts | at least 1
 name = "log"\nkind = "stdout"\norder = "ordered"\nsafety = 1 => sink log, safety | true or false
-name = "log"\nkind = "stdout"\nattempts = 0 => sink log, attempts | at least 1
+name = "log"\nkind = "stdout"\nattempts = 0 => sink log, attempts (toa-outbox.toml line 5): "0" | at least 1
+name = "log"\nkind = "stdout"\nattempts = -2 => sink log, attempts | "-2" | at least 1
+name = "log"\nkind = "stdout"\npolicy = "flat"\nattempts = 3 => sink log, attempts (toa-outbox.toml line 6): "3" | nothing up
 name = "log"\nkind = "stdout"\nsafety = 1 => sink log, safety | true or false
 name = "log"\nkind = "stdout"\nbatch_bytes = 5 => sink log, safety | all of
 name = "log"\nkind = "stdout"\nbatch_bytes = 5\nwindow_requests = 1\nwindow_bytes = 4 => sink log, | batch
@@ -281,7 +283,7 @@ fn what_holds_is_shown_with_its_origin_and_without_passwords() {
         assert_eq!(setting["origin"], origin, "{name}");
     }
     for (row, sink) in SINKS.trim().lines().zip(shown["sinks"].as_array().unwrap()) {
-        let shown = [&sink["order"], &sink["start"], &sink["policy"]];
+        let shown = [&sink["to"], &sink["order"], &sink["start"], &sink["policy"]];
         let shown = shown.map(ToString::to_string).join(" | ");
         assert_eq!(format!("{} | {shown}", sink["name"].as_str().unwrap()), row);
     }
@@ -391,10 +393,10 @@ start = "now"
 "#;
 
 const SINKS: &str = r#"
-log | "lanes" | "backlog" | "backoff"
-hook | "lanes" | "now" | "webhook"
-warehouse | "ordered" | "origin" | "webhook"
-record | "audit" | "now" | "flat"
+log | "standard output" | "lanes" | "backlog" | "backoff"
+hook | "http://a" | "lanes" | "now" | "webhook"
+warehouse | "standard output" | "ordered" | "origin" | "webhook"
+record | "standard output" | "audit" | "now" | "flat"
 "#;
 
 const SHOWN: &str = r#"

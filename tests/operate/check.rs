@@ -1,10 +1,11 @@
 //! `check`: each thing that can be wrong is found, named and given a remedy.
 
-use std::time::Duration;
+use std::{io::Write, time::Duration};
 
 use bson::doc;
 use lapin::{Connection, ConnectionProperties, ExchangeKind};
 use mongodb::Client;
+use tempfile::NamedTempFile;
 use toa_outbox::{Component, Label, Outbox, Settings};
 
 use crate::{
@@ -193,6 +194,43 @@ async fn a_broker_that_does_not_take_us() {
         "wrong",
         "nothing says where messages go",
         "TOA_OUTBOX_AMQP",
+    );
+}
+
+/// Neither by whoever has the file, before and while it runs, nor by an operator who has none.
+#[tokio::test]
+async fn no_broker_is_missed_where_sinks_take_its_place() {
+    let mut stage = prepared().await;
+    stage.amqp = String::new();
+    let mut file = NamedTempFile::new().unwrap();
+    let text = "[[sink]]\nname = \"out\"\nkind = \"stdout\"\nlabels = [\"*\", \"cup.*\"]\n";
+    file.write_all(text.as_bytes()).unwrap();
+    let path = file.path().to_str().unwrap().to_owned();
+    let path = path.as_str();
+
+    let before = stage.run(&["check", "--config", path]).await.ends_with(0);
+    finds(&before, "ok", "none is configured", "");
+    finds(&before, "warning", "fits no label", "correct it");
+
+    let _replica = stage.replica(&["--config", path]);
+    let served = async || {
+        let ran = stage.run(&["check"]).await;
+        ran.out.contains("1 of 1 members are alive").then_some(ran)
+    };
+    let ran = eventually(PATIENCE, "a replica that runs", served).await;
+    finds(&ran.ends_with(0), "ok", "none is configured", "");
+    let ran = stage.run(&["check", "--config", path]).await.ends_with(0);
+    assert!(!ran.out.contains("no member serves"), "{ran:?}");
+
+    // One that the replica was not given.
+    let more = text.replace("\"out\"", "\"more\"");
+    file.write_all(more.as_bytes()).unwrap();
+    let ran = stage.run(&["check", "--config", path]).await.ends_with(0);
+    finds(
+        &ran,
+        "warning",
+        "no member serves more/created, more/updated, more/deleted;",
+        "start",
     );
 }
 

@@ -203,11 +203,16 @@ async fn what_became_of_a_row_is_told_sink_by_sink() {
         .map(|(sink, state)| (sink.to_owned(), state.to_owned()))
     };
     assert_eq!(states().await, expected("outstanding"), "{rows:?}");
-    stage
-        .quick(&["deliveries", &id])
-        .await
-        .ends_with(0)
-        .line("abandoned");
+    let told = stage.quick(&["deliveries", &id]).await.ends_with(0);
+    told.line("abandoned");
+    let is_deleted = |line: &&str| line.contains("deleted");
+    for line in told.out.lines().filter(is_deleted) {
+        assert!(
+            line.contains("skipped") && line.contains("does not hold"),
+            "{told:?}"
+        );
+    }
+    assert!(told.out.lines().any(|line| is_deleted(&line)), "{told:?}");
     stage.rows().delete_many(doc! {}).await.unwrap();
     assert_eq!(states().await, expected("taken"));
     let sink = stage.sink("gone").await;
@@ -220,7 +225,16 @@ async fn what_became_of_a_row_is_told_sink_by_sink() {
         .quick(&["dead", "list", "--label", "updated"])
         .await
         .ends_with(0);
-    assert_eq!(none.out, "");
+    assert_eq!((none.out.as_str(), none.err.as_str()), ("", ""));
+    for (command, is_data) in [("list", true), ("replay", false), ("discard", false)] {
+        let misspelt = ["dead", command, "--sink", "goon"];
+        let ran = stage.quick(&misspelt).await.ends_with(0);
+        let told = if is_data { &ran.err } else { &ran.out };
+        assert!(
+            told.contains("goon: there is no such sink; there are amqp, away"),
+            "{ran:?}"
+        );
+    }
     let retrying = stage
         .quick(&["dead", "replay", &id, "--sink", "stuck"])
         .await

@@ -69,7 +69,14 @@ async fn wrong_arguments_are_named() {
         (&["dead", "replay"], "--all"),
         (&["dead", "discard"], "--all"),
         (&["dead", "list", "--since", "yesterday"], "such as 2h"),
-        (&["sinks", "resume", "till"], "--circuit"),
+        (
+            &["sinks", "resume", "till"],
+            "toa-outbox: the following required arguments were not provided: --circuit <ID>; --help",
+        ),
+        (
+            &["sinks", "resume", "till", "--max-rows", "0"],
+            "is not in 1..18446744073709551615; --help tells what there is\n",
+        ),
         (&["sinks", "pause", "amqp"], "TOA_OUTBOX_MONGODB"),
     ] {
         let ran = toa_outbox(args).await.ends_with(2);

@@ -7,11 +7,17 @@ use crate::{
     sinks::amqp::{Exchange, Survey},
 };
 
+/// `is_without` says that messages go to sinks alone.
 pub(super) async fn look(
     settings: &Settings,
     aims: &[Aim],
+    is_without: bool,
     findings: &mut Findings,
 ) -> Result<(), Error> {
+    if settings.amqp.is_empty() && is_without {
+        findings.fine("broker", "none is configured, messages go to sinks alone");
+        return Ok(());
+    }
     if settings.amqp.is_empty() {
         findings.wrong(
             "broker",

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 use mongodb::Database;
 
-use super::{Findings, rows};
+use super::{Findings, rows, sinks};
 use crate::{
     cli::{options::Configuration, target::Aim},
     slots::{COLLECTION, Census, Group, unbind},
@@ -33,6 +33,7 @@ pub(super) async fn look(
     database: &Database,
     aims: &[Aim],
     (census, known): (Option<&Census>, &Known),
+    is_without_broker: bool,
     findings: &mut Findings,
 ) {
     let mut told = BTreeSet::new();
@@ -49,7 +50,12 @@ pub(super) async fn look(
                 members(pumped_by, group.as_ref(), findings);
             }
             if let Some(group) = &group {
-                served(aim, group, findings);
+                let mut routes = sinks::routes(configuration, aim, known);
+                if !is_without_broker {
+                    let broker = aim.routes.names(aim.routes.whole());
+                    routes.extend(broker.into_iter().map(str::to_owned));
+                }
+                served(aim, group, routes, findings);
             }
         }
     }
@@ -168,14 +174,13 @@ fn is_serving(group: &Group) -> bool {
     group.members.iter().any(|member| member.is_serving)
 }
 
-/// Whether each route of a component is somebody's, where somebody publishes at all.
-fn served(aim: &Aim, group: &Group, findings: &mut Findings) {
+/// Whether each of these routes of a component is somebody's, where somebody publishes at all.
+fn served(aim: &Aim, group: &Group, mut routes: Vec<String>, findings: &mut Findings) {
     if group.alive() == 0 || !is_serving(group) {
         return;
     }
     let served = group.routes();
-    let mut routes = aim.routes.names(aim.routes.whole());
-    routes.retain(|route| !served.contains(route));
+    routes.retain(|route| !served.contains(route.as_str()));
     if !routes.is_empty() {
         findings.warn(
             &aim.store.name(),

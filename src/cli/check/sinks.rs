@@ -8,9 +8,11 @@ use super::Findings;
 use crate::{
     Error,
     cli::{
+        options::Configuration,
         sinks::facts::{self, Sink},
         target::Aim,
     },
+    sinks::AMQP,
     slots::Census,
     store::{
         registry::{Known, Registry},
@@ -27,6 +29,60 @@ pub(super) async fn known(database: &Database, findings: &mut Findings) -> Known
             let remedy = "grant find on it; without, rows are owed to those sinks alone that a live replica has";
             findings.warn(&registry.name(), error.to_string(), remedy);
             Known::default()
+        }
+    }
+}
+
+/// Whether messages of all components go to sinks alone, as far as the file and the registry tell.
+pub(super) fn replace_broker(configuration: &Configuration, aims: &[Aim], known: &Known) -> bool {
+    let is_declared = !configuration.sinks.is_empty();
+    let without = |aim: &Aim| {
+        let rows = aim.component.rows();
+        let mut registered = known
+            .sinks
+            .iter()
+            .filter(|sink| sink.collection == rows)
+            .peekable();
+        let is_any = is_declared || registered.peek().is_some();
+        is_any && registered.all(|sink| sink.sink != AMQP)
+    };
+    configuration.settings.amqp.is_empty()
+        && (is_declared || !aims.is_empty())
+        && aims.iter().all(without)
+}
+
+/// The routes to those sinks of the file that nobody has registered: of others it is told by whom they are served.
+pub(super) fn routes(configuration: &Configuration, aim: &Aim, known: &Known) -> Vec<String> {
+    let rows = aim.component.rows();
+    let is_new = |name: &str| {
+        !known
+            .sinks
+            .iter()
+            .any(|sink| sink.collection == rows && sink.sink == name)
+    };
+    let new = configuration.sinks.iter().filter(|sink| is_new(&sink.name));
+    new.flat_map(|sink| {
+        aim.component
+            .wanted_by(&sink.name.as_str().into(), &sink.patterns)
+    })
+    .map(|rendering| rendering.name)
+    .collect()
+}
+
+/// Whether each pattern of the file fits a label: a misspelt one is no error, as its collection may be yet to come.
+pub(super) fn wanted(configuration: &Configuration, aims: &[Aim], findings: &mut Findings) {
+    for sink in &configuration.sinks {
+        let name = sink.name.as_str().into();
+        for pattern in &sink.patterns {
+            let pattern = std::slice::from_ref(pattern);
+            let fits = |aim: &Aim| !aim.component.wanted_by(&name, pattern).is_empty();
+            if !aims.iter().any(fits) {
+                findings.warn(
+                    &format!("sink {}", sink.name),
+                    format!("{:?} fits no label of any component here", pattern[0]),
+                    "correct it, unless its collection is yet to come: <collection>.<label>",
+                );
+            }
         }
     }
 }

@@ -47,7 +47,7 @@ impl Discard {
             bar.inc(1);
         }
         bar.finish_and_clear();
-        for line in self.selection.rest(&aims, &found).await? {
+        for line in self.selection.rest(&database, &aims, &found).await? {
             output.note(&line)?;
         }
         match output.is_json {

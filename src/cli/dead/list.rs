@@ -7,7 +7,7 @@ use super::{
     selection::{Found, Selection},
 };
 use crate::cli::{
-    failure::Outcome,
+    failure::{Outcome, say},
     options::Options,
     output::{Output, columns, is_terminal, time},
 };
@@ -39,7 +39,12 @@ impl List {
                 false => output.line(line(cells(one)))?,
             }
         }
-        Ok(output.flush()?)
+        output.flush()?;
+        // Not among the data.
+        for line in self.selection.rest(&database, &aims, &found).await? {
+            say(&line);
+        }
+        Ok(())
     }
 }
 

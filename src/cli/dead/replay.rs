@@ -61,7 +61,7 @@ impl Replay {
         let mut counts = Counts::default();
         let ended = self.each(&found, &mut counts, &bar, &mut output).await;
         bar.finish_and_clear();
-        for line in self.selection.rest(&aims, &found).await? {
+        for line in self.selection.rest(&database, &aims, &found).await? {
             output.note(&line)?;
         }
         for line in idle(&database, &found).await? {

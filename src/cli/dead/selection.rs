@@ -9,11 +9,16 @@ use crate::{
     cli::{
         argument::{self, refuse},
         options::Configuration,
+        sinks::stranger,
         target::{Aim, Target},
     },
-    store::deliveries::{
-        Deliveries,
-        inspect::{Delivery, Wanted},
+    config::masked,
+    store::{
+        deliveries::{
+            Deliveries,
+            inspect::{Delivery, Wanted},
+        },
+        registry::Registry,
     },
 };
 
@@ -104,9 +109,20 @@ impl Selection {
         Ok(all)
     }
 
-    /// What is known of the rows that were named and have nothing dead among what was `found`, a line each.
-    pub(super) async fn rest(&self, aims: &[Aim], found: &[Found]) -> Result<Vec<String>, Error> {
+    /// A sink that is not known and of which nothing was `found`, and what is known of the rows that were named and have nothing
+    /// dead among that, a line each.
+    pub(super) async fn rest(
+        &self,
+        database: &Database,
+        aims: &[Aim],
+        found: &[Found],
+    ) -> Result<Vec<String>, Error> {
         let mut lines = Vec::new();
+        if let Some(sink) = self.sink.as_ref().filter(|_| found.is_empty()) {
+            let known = Registry::new(database).look_if_allowed().await?;
+            let told = stranger(sink, &known, database);
+            lines.extend(told.map(|told| format!("{}: {told}", masked(sink))));
+        }
         for id in &self.ids {
             let mut known = Vec::new();
             for aim in aims {
@@ -121,7 +137,7 @@ impl Selection {
                 .map(|one| format!("{} is {}", one.route, one.state))
                 .collect();
             lines.push(match states.as_slice() {
-                [] => format!("{}: nothing is dead", crate::config::masked(id)),
+                [] => format!("{}: nothing is dead", masked(id)),
                 states => format!(
                     "{}: nothing that is meant is dead, {}",
                     id,

@@ -17,7 +17,8 @@ use crate::{
 /// List every sink: who serves it, what it is owed, and which row it pins.
 ///
 /// A row that a sink is owed is kept until it has it, however long that takes: PINS is the oldest of them, and since when.
-/// Rows are counted up to 10 000 of a kind. Replicas are watched for one and a half beats (TOA_ATOMICITY_INTERVAL).
+/// A replica says every five minutes that it has a sink: one that nobody serves may have been served for so long after it was
+/// seen. Rows are counted up to 10 000 of a kind. Replicas are watched for one and a half beats (TOA_ATOMICITY_INTERVAL).
 #[derive(Args)]
 #[command(after_help = "Example:
   toa-outbox sinks list --json | jq 'select(.paused or (.served | not))'")]
@@ -100,7 +101,7 @@ fn served(sink: &Sink) -> String {
             let ago = span(ago.as_millis().try_into().unwrap_or(i64::MAX));
             match sink.is_served() {
                 true => format!("{ago} ago"),
-                false => format!("by nobody, {ago} ago"),
+                false => format!("by nobody, seen {ago} ago"),
             }
         }
         (0, None) => "by nobody".into(),

@@ -116,13 +116,19 @@ impl<'a> Section<'a> {
     }
 
     pub(in crate::config) fn number(&self, key: &str) -> Result<Option<u64>> {
-        self.of(key, "a whole number, at least 1", |value| match value {
-            DeValue::Integer(number) => {
-                let number = u64::from_str_radix(number.as_str(), number.radix()).ok()?;
-                (number > 0).then_some(number)
-            }
+        let expected = "a whole number, at least 1";
+        let number = self.of(key, expected, |value| match value {
+            DeValue::Integer(number) => Some(number),
             _ => None,
-        })
+        })?;
+        let Some(number) = number else {
+            return Ok(None);
+        };
+        match u64::from_str_radix(number.as_str(), number.radix()) {
+            Ok(positive @ 1..) => Ok(Some(positive)),
+            // A number is no secret in the wrong place.
+            _ => Err(self.fault(key, number.as_str(), format!("expected {expected}"))),
+        }
     }
 
     /// What was refused by whoever uses it, with the line of the key.
@@ -201,11 +207,11 @@ impl<'a> Section<'a> {
         }
     }
 
-    fn of<T>(
-        &self,
+    fn of<'s, T>(
+        &'s self,
         key: &str,
         expected: &str,
-        read: impl FnOnce(&DeValue<'_>) -> Option<T>,
+        read: impl FnOnce(&'s DeValue<'_>) -> Option<T>,
     ) -> Result<Option<T>> {
         let Some(value) = self.table.get(key) else {
             return Ok(None);

@@ -55,6 +55,11 @@ fn policy(section: &Section<'_>, options: SinkOptions) -> Result<(&'static str, 
         _ => options.policy.clone(),
     };
     let policy = match section.number("attempts")? {
+        Some(attempts) if !policy.gives_up() => {
+            let expected =
+                "expected none: policy = \"flat\" gives nothing up, however often it fails";
+            return Err(section.fault("attempts", &attempts.to_string(), expected.into()));
+        }
         Some(attempts) => policy.attempts(u32::try_from(attempts).unwrap_or(u32::MAX)),
         None => policy,
     };
