@@ -153,7 +153,8 @@ pub enum Verdict {
     Retry {
         /// Why, in one line.
         reason: String,
-        /// When the destination wants to be asked again, at the earliest; none: when it usually is.
+        /// When the destination wants to be asked again, at the earliest. That it does is no message's fault, so no attempt is
+        /// counted. Zero: it does, and does not say when. None: this message failed.
         after: Option<Duration>,
     },
     /// The destination asks for nothing more, until an operator resumes the sink.

@@ -421,7 +421,9 @@ impl Feeding {
     /// Takes nothing for a while.
     fn rest(&mut self, reason: &str, asked: Option<Duration>) {
         let usual = LEAST_REST.saturating_mul(1 << self.failures.min(16));
-        let rest = asked.map_or(usual.min(self.longest), |asked| asked.min(LONGEST_REST));
+        let usual = usual.min(self.longest);
+        let asked = asked.filter(|asked| !asked.is_zero());
+        let rest = asked.map_or(usual, |asked| asked.min(LONGEST_REST));
         self.failures = self.failures.saturating_add(1);
         let until = Instant::now() + rest;
         self.until = Some(self.until.map_or(until, |before| before.max(until)));

@@ -83,6 +83,34 @@ async fn one_that_fails_for_ever_is_dead_after_its_attempts_and_an_outage_gives_
     outbox.shutdown().await;
 }
 
+/// Alone in each request, as they are where not much is written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_destination_that_says_it_is_out_of_order_has_nothing_given_up() {
+    let (mut pots, hook) = (Pots::new(&mongodb().await).await, Hook::start().await);
+    pots.settings.sink_timeout = PATIENCE;
+    for status in [503, 401, 404] {
+        hook.answers(move |_| Reply::status(status));
+        let policy = Policy::schedule([Duration::from_millis(50); 3]);
+        let sink = patient(hook.url(PATH)).build().unwrap();
+        let options = unlimited().policy(policy);
+        let builder = pots
+            .builder()
+            .sink_with("hook", [pots.labels()], sink, options);
+        let outbox = builder.open().await.unwrap();
+        let pot = usize::from(status);
+        pots.make(&outbox, pot..pot + 1).await;
+        eventually(PATIENCE, "it is out of order for long", async || {
+            hook.answered(status).len() > 6
+        })
+        .await;
+        hook.answers(|_| Reply::status(204));
+        pots.owed("nothing is owed", |owed| owed == 0).await;
+        assert_eq!(pots.dead().await, [], "{status}");
+        assert!(taken(&hook).contains(&pot), "{status}");
+        outbox.shutdown().await;
+    }
+}
+
 /// Pots that nobody was there for, and the destination that is there again; how many were in each of its requests then.
 async fn after_an_outage(
     pots: &Pots,

@@ -46,8 +46,12 @@ impl Went {
             Verdict::Accepted | Verdict::Duplicate => Self::taken(),
             Verdict::Rejected(reason) => Self::badly(Outcome::Rejected, reason),
             Verdict::Retry { reason, after } => {
-                let asked = |after: Duration| after.clamp(LEAST_REST, LONGEST_REST);
-                let outcome = after.map(asked).map_or(Outcome::Failed, Outcome::Asked);
+                let outcome = match after {
+                    None => Outcome::Failed,
+                    // It does not say for how long.
+                    Some(Duration::ZERO) => Outcome::Away,
+                    Some(after) => Outcome::Asked(after.clamp(LEAST_REST, LONGEST_REST)),
+                };
                 Self::badly(outcome, reason)
             }
             Verdict::Paused {

@@ -40,14 +40,15 @@ impl Reply {
                 circuit: None,
                 after: after(),
             }),
+            // No message is to blame, whatever it says of the time.
             429 | 503 => Self::All(Verdict::Retry {
                 reason,
-                after: after(),
+                after: after().or(Some(Duration::ZERO)),
             }),
             // A redirect as well: whoever is told of another place may decide whether to go there, we do not.
             ..=399 | 401 | 403 | 404 | 407 | 408 | 425 => Self::All(Verdict::Retry {
                 reason,
-                after: None,
+                after: Some(Duration::ZERO),
             }),
             400..=499 => Self::Each(vec![Verdict::Rejected(reason); count]),
             500.. => Self::Failed(reason),
@@ -169,8 +170,17 @@ mod tests {
             _ => None,
         };
         let seconds = Some(Duration::from_secs(30));
-        for (status, expected) in [(429, seconds), (503, seconds), (410, seconds), (404, None)] {
+        let unsaid = Some(Duration::ZERO);
+        for (status, expected) in [
+            (429, seconds),
+            (503, seconds),
+            (410, seconds),
+            (404, unsaid),
+        ] {
             assert_eq!(after(reply(status, Some("30"), "")), expected, "{status}");
+        }
+        for (status, expected) in [(429, unsaid), (503, unsaid), (410, None), (401, unsaid)] {
+            assert_eq!(after(reply(status, Some("soon"), "")), expected, "{status}");
         }
     }
 
