@@ -297,6 +297,7 @@ fn is_refusal(error: &mongodb::error::Error) -> bool {
         _ => code(error) == Some(UNAUTHORIZED),
     }
 }
+
 /// How a file can be opened after all, where the system does not say.
 fn openable(error: &std::io::Error) -> &'static str {
     match error.kind() {

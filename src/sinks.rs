@@ -35,7 +35,7 @@ use crate::{clock::Term, label::BoxError};
 
 pub(crate) use {
     attempt::Fault,
-    batched::{Batched, Erased},
+    batched::{Batched, Erased, LEAST_REST, LONGEST_REST},
     cap::Cap,
     consumer::{Consumer, Handler},
     halt::Circuit,

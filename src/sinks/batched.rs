@@ -38,10 +38,10 @@ use crate::{clock::at, config::Settings, label::BoxError, report::Reports};
 const MOST: usize = 100;
 
 /// How long a sink rests after it failed for the first time.
-const LEAST_REST: Duration = Duration::from_millis(100);
+pub(crate) const LEAST_REST: Duration = Duration::from_millis(100);
 
 /// The longest a sink may ask to be left alone.
-const LONGEST_REST: Duration = Duration::from_secs(86_400);
+pub(crate) const LONGEST_REST: Duration = Duration::from_secs(86_400);
 
 /// What is said of a message that was not tried.
 const HELD_BACK: &str = "held back, the sink takes nothing at the moment";

@@ -5,12 +5,8 @@ use std::time::Duration;
 use super::{bisection::Outcome, delivery::Delivery, portion::Portion, source::age};
 use crate::{
     metrics::Failure as Kind,
-    sinks::{Circuit, Verdict},
+    sinks::{Circuit, LEAST_REST, LONGEST_REST, Verdict},
 };
-
-/// For how long a destination may ask to be left alone.
-const LEAST_REST: Duration = Duration::from_millis(100);
-const LONGEST_REST: Duration = Duration::from_secs(86_400);
 
 /// How a batch went.
 pub(super) struct Went {

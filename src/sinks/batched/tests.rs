@@ -1,13 +1,15 @@
 use std::{
-    collections::{BTreeMap, HashSet},
-    sync::{Mutex, atomic::AtomicBool, atomic::Ordering::Relaxed},
+    collections::HashSet,
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
 };
 
-use bson::Bson;
 use futures::future::join_all;
 
 use super::*;
-use crate::{Unreachable, clock::Term, sinks::Route};
+use crate::{Unreachable, clock::Term, sinks::samples};
 
 /// A destination that does what `act` says of a batch of numbers, and notes what it was given.
 struct Odd<A> {
@@ -95,26 +97,7 @@ impl Stage {
 }
 
 pub(super) fn message(number: usize) -> Message {
-    let route = Route {
-        component: "tea.pots".into(),
-        label: "created".into(),
-        exchange: String::new(),
-        content_type: "application/json",
-        mandatory: false,
-        headers: BTreeMap::new(),
-    };
-    Message {
-        row: number.to_string(),
-        entity: Bson::Null,
-        time: None,
-        body: Vec::new(),
-        route: Arc::new(route),
-        attempt: 1,
-        is_replay: false,
-        is_live: true,
-        position: None,
-        term: Term::Endless,
-    }
+    samples::message(&number.to_string(), "")
 }
 
 fn accepted(batch: &[usize]) -> Result<Vec<Verdict>, BoxError> {
